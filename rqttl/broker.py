@@ -16,9 +16,10 @@ from rqttl.checks import check_queue_name
 from rqttl.consuming import several
 from rqttl.consuming.consumer import Consumer
 from rqttl.delivery import Delivery
+from rqttl.deployments import Deployment, Effect, Plan
 from rqttl.embedded.folder import SCHEME, folder_of, url_in_use
 from rqttl.events import Events, Observer
-from rqttl.flows import policies, queues, reading, roster, steps
+from rqttl.flows import deployment, policies, queues, reading, roster, steps
 from rqttl.flows.receive import lease_ms
 from rqttl.options import QueueOptions
 from rqttl.policies import Explanation, Policy
@@ -257,6 +258,28 @@ class Broker:
         `Queue.explain` explains an existing queue with its declared options. Raises `InvalidName`.
         """
         return self._driver.perform(policies.explain(self._driver.keyspace, name, ttl, name_only=True))
+
+    # Deployments
+
+    def deployment(self) -> Deployment:
+        """The declared queues and all policies, without queues that only dead letters created. The call only reads.
+
+        `deployments.make_plan` compares it with that of a file. Raises `DataDamaged`.
+        """
+        return self._driver.perform(deployment.present(self._driver.keyspace))
+
+    def preview_plan(self, plan: Plan) -> Effect:
+        """Count the messages that a plan would end now, each once. Sweeps the queues, and changes no option."""
+        return self._driver.perform(deployment.preview(self._driver.keyspace, plan))
+
+    def apply_plan(self, plan: Plan) -> Effect:
+        """Store the policies of a plan, all in one call, then change its queues. An equal call changes nothing more.
+
+        No message dies by options between two steps. After an error a new plan has the steps that are left.
+        """
+        return self._driver.perform(deployment.carry_out(self._driver.keyspace, plan))
+
+    # The server
 
     def reaper_count(self) -> int:
         """Number of reapers of this namespace seen in the last 30 s. `run_once` does not count.

@@ -23,11 +23,12 @@ from rqttl.checks import check_queue_name
 from rqttl.consuming import settling, several
 from rqttl.consuming.handling import check_sizes
 from rqttl.delivery import Settler, delivered
+from rqttl.deployments import Deployment, Effect, Plan
 from rqttl.embedded.folder import SCHEME, folder_of, locate, url_in_use
 from rqttl.errors import InvalidInput
 from rqttl.events import Events, Observer
+from rqttl.flows import deployment, policies, queues, reading, receive, roster, single, steps, sweeping
 from rqttl.flows import messages as message_flows
-from rqttl.flows import policies, queues, reading, receive, roster, single, steps, sweeping
 from rqttl.flows.receive import ReceiveResult
 from rqttl.flows.steps import Flow
 from rqttl.options import QueueOptions, UpdateResult
@@ -467,6 +468,19 @@ class AsyncBroker:
 
     async def explain(self, name: str, ttl: Duration | None = None) -> Explanation:
         return await self._driver.perform(policies.explain(self._driver.keyspace, name, ttl, name_only=True))
+
+    # Deployments
+
+    async def deployment(self) -> Deployment:
+        return await self._driver.perform(deployment.present(self._driver.keyspace))
+
+    async def preview_plan(self, plan: Plan) -> Effect:
+        return await self._driver.perform(deployment.preview(self._driver.keyspace, plan))
+
+    async def apply_plan(self, plan: Plan) -> Effect:
+        return await self._driver.perform(deployment.carry_out(self._driver.keyspace, plan))
+
+    # The server
 
     async def reaper_count(self) -> int:
         return await self._driver.perform(roster.reaper_count(self._driver.keyspace))

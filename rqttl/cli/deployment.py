@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
@@ -17,18 +17,22 @@ from rqttl import text
 from rqttl.cli.common import output
 from rqttl.cli.common.params import dry_run_flag, json_flag, yes_flag
 from rqttl.cli.common.settings import Settings, connecting
-from rqttl.deployments import FORMAT, Deployment, Plan, Step, make_plan, read_deployment, read_document, write_yaml
-from rqttl.errors import QueueNotFound
-from rqttl.flows import policies, queues, reading, registry
-from rqttl.options import OPTIONS, QueueOptions
-from rqttl.policies import Policy
-from rqttl.protocol.keys import Keyspace
+from rqttl.deployments import (
+    FORMAT,
+    Deployment,
+    Effect,
+    Plan,
+    Step,
+    make_plan,
+    read_deployment,
+    read_document,
+    write_yaml,
+)
+from rqttl.options import OPTIONS
 
 if TYPE_CHECKING:
     from rqttl.broker import Broker
-    from rqttl.flows.steps import Driver, Flow
     from rqttl.imports.notes import Imported, ImportedDeployment, Kind, Note
-    from rqttl.types import PolicyResult
 
 _file_argument = click.argument("file", type=click.Path(allow_dash=True))
 
@@ -72,11 +76,8 @@ def export(as_json: bool, settings: Settings) -> None:
     YAML, or JSON with --json; `rqttl apply` takes both. Queues that only dead
     letters created are left out. The command only reads.
     """
-    from rqttl.store.driver import driver_of  # slow to load
-
     with settings.using() as broker:
-        driver = driver_of(broker)
-        deployment = driver.perform(present(driver.keyspace))
+        deployment = broker.deployment()
     if as_json:
         output.answer_json(deployment.as_document())
     else:
@@ -204,15 +205,11 @@ def _print_notes(notes: Sequence[Note], *, verbose: bool) -> None:
 
 
 class Planned(NamedTuple):
-    """A plan, and the driver of its namespace."""
+    """A plan, the name of its namespace, and the broker that carries it out."""
 
-    driver: Driver
+    broker: Broker
+    namespace: str | None
     plan: Plan
-
-    @property
-    def namespace(self) -> str:
-        """The name of the namespace."""
-        return self.driver.keyspace.namespace
 
 
 def _read_file(file: str) -> bytes:
@@ -227,10 +224,8 @@ def _read_file(file: str) -> bytes:
 
 def _plan_for(broker: Broker, desired: Deployment, *, prune: bool = False) -> Planned:
     """The steps from the present state of a namespace to a deployment."""
-    from rqttl.store.driver import driver_of  # slow to load; the broker has loaded it
-
-    driver = driver_of(broker)
-    return Planned(driver, make_plan(desired, driver.perform(present(driver.keyspace)), prune=prune))
+    present = broker.deployment()
+    return Planned(broker, present.namespace, make_plan(desired, present, prune=prune))
 
 
 def _run(planned: Sequence[Planned], *, yes: bool, dry_run: bool, as_json: bool, origin: str | None = None) -> Effect:
@@ -244,12 +239,12 @@ def _run(planned: Sequence[Planned], *, yes: bool, dry_run: bool, as_json: bool,
             _print_plan(one)
     effect = Effect()
     if dry_run or not yes:
-        effect = _total(preview, planned)
+        effect = _total(one.broker.preview_plan(one.plan) for one in planned)
         _print_changed(effect, as_json=as_json)
     if not dry_run:
         if not yes:
             _ask(planned, effect, origin)
-        effect = _total(carry_out, planned)
+        effect = _total(one.broker.apply_plan(one.plan) for one in planned)
         if yes:
             _print_changed(effect, as_json=as_json)
     if not as_json:
@@ -267,8 +262,8 @@ def _print_changed(effect: Effect, *, as_json: bool) -> None:
             output.answer_cut(f"  {name}")
 
 
-def _total(flow: Callable[[Keyspace, Plan], Flow[Effect]], planned: Sequence[Planned]) -> Effect:
-    effects = [one.driver.perform(flow(one.driver.keyspace, one.plan)) for one in planned]
+def _total(of_plans: Iterable[Effect]) -> Effect:
+    effects = list(of_plans)
     counts: dict[str, int] = {name: sum(getattr(effect, name) for effect in effects) for name in Effect._fields[:5]}
     times = [effect.ends_after_ms for effect in effects if effect.ends_after_ms is not None]
     unfinished = tuple(queue for effect in effects for queue in effect.unfinished)
@@ -331,89 +326,3 @@ def _value(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "(none)" if value is None else text.escape(str(value)) or "(drop)"
-
-
-# Flows about whole deployments
-
-
-class Effect(NamedTuple):
-    """Messages that a plan ends: by a shorter TTL, by a lower limit, and with their queues.
-
-    A preview also counts those that would be `ending` later, as in `PolicyResult`. Queues with so many dead messages
-    that some are left are `unfinished`: a reaper removes those. `changed` are the queues that only the policies of the
-    plan change.
-    """
-
-    expired: int = 0
-    trimmed: int = 0
-    deleted: int = 0
-    ending: int = 0
-    ending_queues: int = 0
-    ends_after_ms: int | None = None
-    unfinished: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-
-
-def present(keyspace: Keyspace) -> Flow[Deployment]:
-    """The deployment of a namespace: its declared queues, and all policies. Raises `DataDamaged`.
-
-    Queues that only dead letters created are no part of it: no user has declared them.
-    """
-    declared = yield from reading.read_options(keyspace, (yield from registry.registered(keyspace)), declared=True)
-    explicit = yield from registry.records(keyspace, list(declared), ("explicit",))
-    stored = yield from policies.current(keyspace)
-    created = [options for name, options in declared.items() if explicit[name] == [b"1"]]
-    return Deployment.of(created, stored.policies, keyspace.namespace)
-
-
-def preview(keyspace: Keyspace, plan: Plan) -> Flow[Effect]:
-    """Count the messages that a plan would end now, each once. Sweeps the queues, and changes no option."""
-    declared = {step.name: step.after for step in _queues(plan) if isinstance(step.after, QueueOptions)}
-    gone = [step.name for step in _queues(plan) if step.action == "delete"]
-    result = yield from policies.preview(keyspace, *_policies(plan), declared, gone)
-    deleted = 0
-    for name in gone:
-        with suppress(QueueNotFound):  # deleted meanwhile
-            for stats in (yield from reading.look(keyspace, [name])).values():
-                deleted += stats.depth
-    later = (result.ending, result.ending_queues, result.ends_after_ms)
-    return Effect(result.expired, result.trimmed, deleted, *later, changed=_others(result, plan))
-
-
-def carry_out(keyspace: Keyspace, plan: Plan) -> Flow[Effect]:
-    """Store the policies, all in one call, then change the queues. Equal calls change nothing more.
-
-    The queues of the plan change before the policies act on the others: each of them goes from its present options to
-    those of the whole plan in one step, and no message dies by options in between.
-    """
-    touched = yield from policies.store(keyspace, *_policies(plan))
-    expired = trimmed = deleted = 0
-    for step in _queues(plan):
-        if isinstance(step.after, QueueOptions) and step.action == "create":
-            yield from queues.declare(keyspace, step.after)
-        elif isinstance(step.after, QueueOptions):
-            after = dict(step.after.as_arguments())
-            changes = {name: after.get(name) for name in step.changes}  # `None` resets an option to its default
-            counts = yield from queues.update(keyspace, step.name, changes)
-            expired, trimmed = expired + counts.expired, trimmed + counts.trimmed
-        else:
-            with suppress(QueueNotFound):  # deleted meanwhile
-                deleted += yield from queues.delete(keyspace, step.name, if_unused=False, if_empty=False)
-    result = yield from policies.reconcile(keyspace, (yield from policies.matching(keyspace, touched)))
-    expired, trimmed = expired + result.expired, trimmed + result.trimmed
-    return Effect(expired, trimmed, deleted, unfinished=result.unfinished, changed=_others(result, plan))
-
-
-def _others(result: PolicyResult, plan: Plan) -> tuple[str, ...]:
-    named = {step.name for step in _queues(plan)}
-    return tuple(sorted(name for name in result.changed if name not in named))
-
-
-def _policies(plan: Plan) -> tuple[list[Policy], list[Policy]]:
-    stored = [step.after for step in plan.steps if isinstance(step.after, Policy)]
-    gone = [step.before for step in plan.steps if step.action == "delete" and isinstance(step.before, Policy)]
-    return stored, gone
-
-
-def _queues(plan: Plan) -> Iterator[Step]:
-    return (step for step in plan.steps if step.kind == "queue")

@@ -19,7 +19,6 @@ from rqttl import (
     QueueOptions,
     UpdateResult,
 )
-from rqttl.cli import deployment
 from rqttl.deployments import Deployment, Plan, make_plan
 from rqttl.flows.steps import Register
 from rqttl.store.driver import driver_of
@@ -354,18 +353,8 @@ def policy(name: str, pattern: str = "#", operator: bool = False, **definition: 
     return Policy.read(name, pattern, definition, operator=operator)
 
 
-def present(broker: Broker) -> Deployment:
-    driver = driver_of(broker)
-    return driver.perform(deployment.present(driver.keyspace))
-
-
 def plan(broker: Broker, desired: Deployment) -> Plan:
-    return make_plan(desired, present(broker), prune=True)
-
-
-def carry_out(broker: Broker, steps: Plan) -> deployment.Effect:
-    driver = driver_of(broker)
-    return driver.perform(deployment.carry_out(driver.keyspace, steps))
+    return make_plan(desired, broker.deployment(), prune=True)
 
 
 DESIRED = Deployment.of(
@@ -388,21 +377,21 @@ def test_all_policies_of_a_plan_change_in_one_call(older: Broker) -> None:
     calls: list[str] = []
     older.events.subscribe(lambda event: calls.append(event.name), CommandEvent)
 
-    carry_out(older, plan(older, DESIRED))
+    older.apply_plan(plan(older, DESIRED))
 
     assert calls.count("change_policies") == 1
     assert calls.index("change_policies") < calls.index("declare")
-    assert present(older) == DESIRED
+    assert older.deployment() == DESIRED
 
 
 def test_no_message_dies_by_options_between_two_steps(broker: Broker) -> None:
     queue = broker.declare_queue("a", lease="1m")
     queue.enqueue_many([b"x"] * 9)
     desired = Deployment.of([QueueOptions.read("a", {"overflow": "reject-publish"})], [policy("p", max_length=2)])
-    driver, steps = driver_of(broker), plan(broker, desired)
+    steps = plan(broker, desired)
 
-    ahead = driver.perform(deployment.preview(driver.keyspace, steps))
-    effect = carry_out(broker, steps)
+    ahead = broker.preview_plan(steps)
+    effect = broker.apply_plan(steps)
 
     assert (ahead.trimmed, effect.trimmed) == (0, 0)
     assert queue.stats().ready == 9
@@ -415,14 +404,14 @@ def test_a_plan_that_broke_off_is_finished_by_the_next(older: Broker) -> None:
 
     before_step(driver_of(older), Register("b"), die)
     with pytest.raises(KeyboardInterrupt):
-        carry_out(older, plan(older, DESIRED))
+        older.apply_plan(plan(older, DESIRED))
     assert older.queues() == ["a", "old"]
 
     rest = plan(older, DESIRED)
     assert [(step.action, step.name) for step in rest.steps] == [("create", "b"), ("update", "a"), ("delete", "old")]
-    carry_out(older, rest)
+    older.apply_plan(rest)
 
-    assert present(older) == DESIRED
+    assert older.deployment() == DESIRED
     assert plan(older, DESIRED).steps == ()
     assert older.reconcile().changed == {}
 

@@ -1,0 +1,77 @@
+"""Flows about whole deployments: reading that of a namespace, and carrying out a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+from rqttl.deployments import Deployment, Effect, Plan, Step
+from rqttl.errors import QueueNotFound
+from rqttl.flows import policies, queues, reading, registry
+from rqttl.flows.steps import Flow
+from rqttl.options import QueueOptions
+from rqttl.policies import Policy
+from rqttl.protocol.keys import Keyspace
+from rqttl.types import PolicyResult
+
+
+def present(keyspace: Keyspace) -> Flow[Deployment]:
+    """See `Broker.deployment`."""
+    declared = yield from reading.read_options(keyspace, (yield from registry.registered(keyspace)), declared=True)
+    explicit = yield from registry.records(keyspace, list(declared), ("explicit",))
+    stored = yield from policies.current(keyspace)
+    created = [options for name, options in declared.items() if explicit[name] == [b"1"]]
+    return Deployment.of(created, stored.policies, keyspace.namespace)
+
+
+def preview(keyspace: Keyspace, plan: Plan) -> Flow[Effect]:
+    """See `Broker.preview_plan`."""
+    declared = {step.name: step.after for step in _queues(plan) if isinstance(step.after, QueueOptions)}
+    gone = [step.name for step in _queues(plan) if step.action == "delete"]
+    result = yield from policies.preview(keyspace, *_policies(plan), declared, gone)
+    deleted = 0
+    for name in gone:
+        with suppress(QueueNotFound):  # deleted meanwhile
+            for stats in (yield from reading.look(keyspace, [name])).values():
+                deleted += stats.depth
+    later = (result.ending, result.ending_queues, result.ends_after_ms)
+    return Effect(result.expired, result.trimmed, deleted, *later, changed=_others(result, plan))
+
+
+def carry_out(keyspace: Keyspace, plan: Plan) -> Flow[Effect]:
+    """See `Broker.apply_plan`.
+
+    The queues of the plan change before the policies act on the others: each of them goes from its present options to
+    those of the whole plan in one step, and no message dies by options in between.
+    """
+    touched = yield from policies.store(keyspace, *_policies(plan))
+    expired = trimmed = deleted = 0
+    for step in _queues(plan):
+        if isinstance(step.after, QueueOptions) and step.action == "create":
+            yield from queues.declare(keyspace, step.after)
+        elif isinstance(step.after, QueueOptions):
+            after = dict(step.after.as_arguments())
+            changes = {name: after.get(name) for name in step.changes}  # `None` resets an option to its default
+            counts = yield from queues.update(keyspace, step.name, changes)
+            expired, trimmed = expired + counts.expired, trimmed + counts.trimmed
+        else:
+            with suppress(QueueNotFound):  # deleted meanwhile
+                deleted += yield from queues.delete(keyspace, step.name, if_unused=False, if_empty=False)
+    result = yield from policies.reconcile(keyspace, (yield from policies.matching(keyspace, touched)))
+    expired, trimmed = expired + result.expired, trimmed + result.trimmed
+    return Effect(expired, trimmed, deleted, unfinished=result.unfinished, changed=_others(result, plan))
+
+
+def _others(result: PolicyResult, plan: Plan) -> tuple[str, ...]:
+    named = {step.name for step in _queues(plan)}
+    return tuple(sorted(name for name in result.changed if name not in named))
+
+
+def _policies(plan: Plan) -> tuple[list[Policy], list[Policy]]:
+    stored = [step.after for step in plan.steps if isinstance(step.after, Policy)]
+    gone = [step.before for step in plan.steps if step.action == "delete" and isinstance(step.before, Policy)]
+    return stored, gone
+
+
+def _queues(plan: Plan) -> Iterator[Step]:
+    return (step for step in plan.steps if step.kind == "queue")
