@@ -1,15 +1,15 @@
-"""Dead letters: read page by page, filtered, grouped and counted. Reading leases nothing."""
+"""Dead letters: read page by page, filtered, grouped and counted, put back and removed. Reading leases nothing."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Literal
 
 from rqttl.inspector.message_view import header_text
-from rqttl.types import MessageView, State
+from rqttl.types import MessageView, RedriveResult, State
 
 if TYPE_CHECKING:
     from rqttl.queue import Queue
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 #: Messages in one page, and the approximate bytes of their bodies.
 PAGE = 1_000
 PAGE_BYTES = 1 << 22
+#: Dead letters that one step of `DeadLetters` puts back or removes.
+BATCH = 1_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 #: The last millisecond of a sequence.
 _LAST_MS = 10**13 - 1
@@ -186,3 +188,72 @@ class DeadLetterCounts:
         for group in self._groups.values() if aspect != "queue" else ():
             counts[str(getattr(group, aspect))] += group.count
         return sorted(counts.items(), key=lambda row: (-row[1], row[0]))
+
+
+class DeadLetters:
+    """The dead letters of a queue that match a filter. Select them; then put them back or remove them, and no others.
+
+    Only ready ones are selected. Ages in the filter count from `now`, the time of the server. Every method works as far
+    as its iterator is taken: so its caller shows the progress, and stops by taking no further step. A second call goes
+    on there.
+    """
+
+    def __init__(self, queue: Queue, wanted: DeadLetterFilter, now: datetime) -> None:
+        self._queue, self._wanted, self._matches = queue, wanted, wanted.at(now)
+        #: The selected ones, as sequences with the queues where they died.
+        self._chosen: list[tuple[str, str]] = []
+        #: The selected ones by where and why they died.
+        self.groups = DeadLetterCounts()
+        #: Ids in the filter that no dead letter has.
+        self.missing = set(wanted.ids)
+        #: Matches that are not ready, and messages that never died.
+        self.leased = self.delayed = self.never_died = 0
+        #: The selected ones that wait for their batch, and those that are put back or removed.
+        self.left = self.done = 0
+        #: Why others were not put back.
+        self.stayed: list[RedriveResult] = []
+
+    def select(self) -> Iterator[int]:
+        """Read the queue and change nothing. Yields the number of messages in each page."""
+        for page in pages(self._queue):
+            for message in page:
+                self.never_died += not message.deaths
+                if not self._matches(message):
+                    continue
+                self.missing.discard(message.id)
+                self.leased += message.state == "leased"
+                self.delayed += message.state == "delayed"
+                if message.state == "ready":
+                    self.groups.add(message)
+                    self._chosen.append((message.sequence, message.deaths[0].queue))
+            self.left = len(self._chosen)
+            yield len(page)
+
+    def redrive(self, to: str | None = None) -> Iterator[int]:
+        """Put them back into the queues where they died, or move all into `to`. Yields the size of each batch.
+
+        See `Queue.redrive_many`; `stayed` has the result of each one that was not moved.
+        """
+
+        def put_back(batch: Sequence[tuple[str, str]]) -> int:
+            results = self._queue.redrive_many([(sequence, to or origin) for sequence, origin in batch])
+            self.stayed += [result for result in results if result.outcome != "moved"]
+            return sum(result.outcome == "moved" for result in results)
+
+        return self._in_batches(put_back)
+
+    def purge(self) -> Iterator[int]:
+        """Remove them. Yields the size of each batch.
+
+        See `Queue.purge_many`: those that only their age selects, or nothing, count as `unread`.
+        """
+        unread = self._wanted.is_age
+        return self._in_batches(lambda batch: self._queue.purge_many([letter for letter, _ in batch], unread=unread))
+
+    def _in_batches(self, act: Callable[[Sequence[tuple[str, str]]], int]) -> Iterator[int]:
+        while self.left:
+            start = len(self._chosen) - self.left
+            batch = self._chosen[start : start + BATCH]
+            self.done += act(batch)
+            self.left -= len(batch)
+            yield len(batch)

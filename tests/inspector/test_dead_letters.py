@@ -9,7 +9,7 @@ from rqttl import Broker, Message
 from rqttl.checks import is_pattern
 from rqttl.errors import InvalidName, QueueNotFound
 from rqttl.inspector import dead_letters
-from rqttl.inspector.dead_letters import pages
+from rqttl.inspector.dead_letters import DeadLetterFilter, DeadLetters, pages
 from rqttl.inspector.queues import existing_names, plain_names, running_reapers, select_names, take_snapshot
 
 
@@ -25,6 +25,28 @@ def test_pages_have_every_message_once_and_shrink_for_large_bodies(
     assert sum(sizes) == 50
     assert (sizes[0], set(sizes[1:])) == (20, {10})
     assert [message.id for page in pages(queue) for message in page] == [str(n) for n in range(50)]
+
+
+def test_who_stops_between_two_batches_goes_on_there_and_what_came_later_stays(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "BATCH", 2)
+    source, dead = broker.declare_queue("q", dead_letter="dead"), broker.declare_queue("dead")
+    source.enqueue_many([b"%d" % n for n in range(5)])
+    source.reject_many(source.receive_many(5))
+    letters = DeadLetters(dead, DeadLetterFilter(), broker.server_time())
+    assert (sum(letters.select()), letters.left, letters.groups.total()) == (5, 5, 5)
+    source.enqueue(b"late")
+    source.reject_many(source.receive_many(1))
+
+    assert next(letters.redrive()) == 2
+    assert (letters.left, letters.done) == (3, 2)
+    dead.purge_many([dead.peek(1)[0].sequence])  # another client was faster
+
+    assert list(letters.purge()) == [2, 1]
+    assert (letters.left, letters.done) == (0, 4)
+    assert [message.body for message in source.peek()] == [b"0", b"1"]
+    assert [message.body for message in dead.peek()] == [b"late"]
 
 
 NAMES = ("mails", "orders.eu", "orders.us")

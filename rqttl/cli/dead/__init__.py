@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -22,22 +22,20 @@ from rqttl.cli.common.params import json_flag, queue_argument, utc_flag
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.cli.dead import reports
 from rqttl.inspector import message_view
-from rqttl.inspector.dead_letters import DeadLetterCounts, DeadLetterFilter, died_at
+from rqttl.inspector.dead_letters import DeadLetterCounts, DeadLetterFilter, DeadLetters, died_at
 from rqttl.types import Death, MessageView
 from rqttl.units import as_size
 
 if TYPE_CHECKING:
-    from rqttl.queue import Queue
+    from rqttl.broker import Broker
     from rqttl.types import RedriveResult
 
 #: Dead letters without `--limit`, and the longest texts of a body and of a header.
 SHOWN, BODY, HEADER = 10, 300, 100
-#: Dead letters in one batch. A Ctrl-C waits for the end of a batch.
-BATCH = 1_000
 #: Groups that a question names.
 NAMED = 3
-#: Processes a batch of dead letters, and returns how many are done.
-Process = Callable[[Sequence[tuple[str, str]]], int]
+#: Begins to act on dead letters.
+Act = Callable[[DeadLetters], Iterator[int]]
 
 
 @click.group(epilog="\b\nExample: rqttl dead ls orders/dead")
@@ -186,8 +184,7 @@ _selecting = params.with_options(
 class Action:
     """What a command line does to dead letters.
 
-    `name` and `done` are words in JSON, `words` is the participle for people. `chosen` are the ready ones that
-    match, as sequences with the queues where they died.
+    `name` and `done` are words in JSON, `words` is the participle for people.
     """
 
     name: str
@@ -199,87 +196,73 @@ class Action:
     yes: bool
     dry_run: bool
     as_json: bool
-    chosen: list[tuple[str, str]] = field(default_factory=list)
-    groups: DeadLetterCounts = field(default_factory=DeadLetterCounts)
-    missing: set[str] = field(default_factory=set)
-    leased: int = 0
-    delayed: int = 0
-    never_died: int = 0
 
-    def perform(self, source: Queue, now: datetime, question: Callable[[str], str], process: Process) -> None:
-        """Select dead letters, ask, and process them in batches. `question` gets them in words."""
-        self.missing, matches = set(self.wanted.ids), self.wanted.at(now)
-        for message in read_messages(source):
-            self.never_died += not message.deaths
-            if not matches(message):
-                continue
-            self.missing.discard(message.id)
-            if message.state == "ready":
-                self.groups.add(message)
-                self.chosen.append((message.sequence, message.deaths[0].queue))
-            self.leased += message.state == "leased"
-            self.delayed += message.state == "delayed"
-        if not self.chosen:
-            self._print_result(0)
+    def perform(self, broker: Broker, act: Act, question: Callable[[str], str]) -> DeadLetters:
+        """Select dead letters, ask, and act on them in batches. `question` gets them in words."""
+        source, now = broker.queue(self.queue), broker.server_time()
+        letters = DeadLetters(source, self.wanted, now)
+        with output.Progress() as progress:
+            for size in letters.select():
+                progress.advance(0, size)
+        if not letters.left:
+            self._print_result(letters, 0)
             reports.note_targets(source)
         elif self.dry_run:
             if not self.as_json:
-                reports.print_groups(self.groups, now, utc=self.utc)
-            self._print_result(len(self.chosen))
+                reports.print_groups(letters.groups, now, utc=self.utc)
+            self._print_result(letters, letters.left)
         else:
-            output.confirm(question(self._describe()), yes=self.yes)
-            self._process(process)
+            output.confirm(question(self._describe(letters)), yes=self.yes)
+            self._process(letters, act(letters))
+        return letters
 
-    def _process(self, process: Process) -> None:
+    def _process(self, letters: DeadLetters, batches: Iterator[int]) -> None:
         """Print the number of dead letters that are done also if an error or a signal ends it early."""
-        left, done = len(self.chosen), 0
         try:
-            with running.SignalGuard() as guard, output.Progress(left) as progress:
-                for start in range(0, len(self.chosen), BATCH):
-                    batch = self.chosen[start : start + BATCH]
+            with running.SignalGuard() as guard, output.Progress(letters.left) as progress:
+                while letters.left:
                     with guard.deferred():
-                        done += process(batch)
-                        left -= len(batch)
-                    progress.advance(len(batch), len(batch))
+                        size = next(batches)
+                    progress.advance(size, size)
                 guard.finish()
         except running.SignalReceived as received:
-            received.position = f": {text.plural(left, 'dead letter')} left"
+            received.position = f": {text.plural(letters.left, 'dead letter')} left"
             raise
         finally:
-            self._print_result(done)
+            self._print_result(letters, letters.done)
 
-    def _print_result(self, number: int) -> None:
+    def _print_result(self, letters: DeadLetters, number: int) -> None:
         if self.as_json:
             output.answer_json(
                 {
                     "queue": self.queue,
                     f"would_{self.name}" if self.dry_run else self.done: number,
-                    "groups": self.groups.to_json(),
-                    "leased": self.leased,
-                    "delayed": self.delayed,
-                    "never_died": self.never_died,
+                    "groups": letters.groups.to_json(),
+                    "leased": letters.leased,
+                    "delayed": letters.delayed,
+                    "never_died": letters.never_died,
                 }
             )
         else:
             would = "would be " if self.dry_run else ""
             output.answer(f"{text.plural(number, 'dead letter')} of {self.queue} {would}{self.words}")
 
-    def _describe(self) -> str:
-        groups = self.groups.ordered()
+    def _describe(self, letters: DeadLetters) -> str:
+        groups = letters.groups.ordered()
         parts = [f"{text.format_count(group.count)} {group.reason} in {group.source}" for group in groups[:NAMED]]
         if len(groups) > NAMED:
             others = sum(group.count for group in groups[NAMED:])
             parts.append(f"{text.format_count(others)} in {text.plural(len(groups) - NAMED, 'other group')}")
         every = "all " if self.wanted.is_empty else ""
-        return f"{every}{text.plural(len(self.chosen), 'dead letter')} of {self.queue} ({', '.join(parts)})"
+        return f"{every}{text.plural(letters.left, 'dead letter')} of {self.queue} ({', '.join(parts)})"
 
-    def note_skipped(self, *, hint: str = "") -> None:
+    def note_skipped(self, letters: DeadLetters, *, hint: str = "") -> None:
         """Print notes on dead letters that were left alone. Raises `Refused` for ids without one."""
-        if not_ready := reports.format_not_ready(self.leased, self.delayed):
+        if not_ready := reports.format_not_ready(letters.leased, letters.delayed):
             output.note(f"{not_ready}: not ready, left alone")
-        if self.wanted.is_empty and self.never_died:
-            output.note(f"{text.plural(self.never_died, 'message')} never died: left alone{hint}")
-        reports.refuse_missing(self.queue, self.missing)
+        if self.wanted.is_empty and letters.never_died:
+            output.note(f"{text.plural(letters.never_died, 'message')} never died: left alone{hint}")
+        reports.refuse_missing(self.queue, letters.missing)
 
 
 @dead.command(epilog="\b\nExample: rqttl dead redrive orders/dead --reason expired --dry-run")
@@ -294,35 +277,29 @@ def redrive(to: str | None, settings: Settings, **options: Any) -> None:
     that never died.
     """
     action = Action("redrive", "redriven", "put back", **options)
-    results: list[RedriveResult] = []
     place = "where they died" if to is None else f"into {to}"
     with settings.using() as broker:
         if to is not None:
             broker.queue(to).options()  # raises if it does not exist
-        source = broker.queue(action.queue)
-
-        def put_back(batch: Sequence[tuple[str, str]]) -> int:
-            moves = source.redrive_many([(sequence, to or origin) for sequence, origin in batch])
-            results.extend(moves)
-            return sum(result.outcome == "moved" for result in moves)
-
-        action.perform(source, broker.server_time(), lambda chosen: f"Put {chosen} back {place}?", put_back)
-    action.note_skipped()
-    _refuse_remaining(results)
+        letters = action.perform(
+            broker, lambda letters: letters.redrive(to), lambda chosen: f"Put {chosen} back {place}?"
+        )
+    action.note_skipped(letters)
+    _refuse_remaining(letters.stayed)
 
 
-def _refuse_remaining(results: Sequence[RedriveResult]) -> None:
+def _refuse_remaining(stayed: Sequence[RedriveResult]) -> None:
     """Print a note for those that stayed, with the reason. Raises `Refused` if their queues did not take them."""
-    remaining = Counter((r.origin, r.outcome, r.limit or "") for r in results if r.outcome != "moved")
+    remaining = Counter((result.origin, result.outcome, result.limit or "") for result in stayed)
     words = {"no_origin": "{} does not exist (see --to)", "same_queue": "{} is the queue that holds them (see --to)"}
     code = ""
     for (origin, outcome, limit), n in sorted(remaining.items()):
-        stayed = text.plural(n, "dead letter")
+        several = text.plural(n, "dead letter")
         if outcome == "unavailable":
-            output.note(f"{stayed} gone or no longer ready meanwhile: left alone")
+            output.note(f"{several} gone or no longer ready meanwhile: left alone")
             continue
         why = f"{origin} has no room ({params.flag(limit)})" if outcome == "full" else words[outcome].format(origin)
-        output.note(f"{stayed} left alone: {why}")
+        output.note(f"{several} left alone: {why}")
         code = "queue_full" if outcome == "full" else code or "not_found"
     if code:
         raise Refused("not all dead letters could be put back", code)
@@ -340,17 +317,9 @@ def purge(settings: Settings, **options: Any) -> None:
     Those that only their age chooses, or nothing, count as lost: a stream of
     Spark that has not read them reports it.
     """
-    action, missed = Action("purge", "purged", "removed", **options), 0
+    action = Action("purge", "purged", "removed", **options)
     with settings.using() as broker:
-        source = broker.queue(action.queue)
-
-        def remove(batch: Sequence[tuple[str, str]]) -> int:
-            nonlocal missed
-            removed = source.purge_many([sequence for sequence, _ in batch], unread=action.wanted.is_age)
-            missed += len(batch) - removed
-            return removed
-
-        action.perform(source, broker.server_time(), lambda chosen: f"Remove {chosen}?", remove)
-    if missed:
+        letters = action.perform(broker, DeadLetters.purge, lambda chosen: f"Remove {chosen}?")
+    if missed := letters.groups.total() - letters.left - letters.done:
         output.note(f"{text.plural(missed, 'dead letter')} gone or no longer ready meanwhile: left alone")
-    action.note_skipped(hint=" (`rqttl queue purge` removes all)")
+    action.note_skipped(letters, hint=" (`rqttl queue purge` removes all)")
