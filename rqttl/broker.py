@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from datetime import datetime
 from time import perf_counter
 from types import TracebackType
@@ -16,18 +17,21 @@ from rqttl.checks import check_queue_name
 from rqttl.consuming import several
 from rqttl.consuming.consumer import Consumer
 from rqttl.delivery import Delivery
-from rqttl.deployments import Deployment, Effect, Plan
+from rqttl.deployments import Deployment, Plan
 from rqttl.embedded.folder import SCHEME, folder_of, url_in_use
 from rqttl.events import Events, Observer
-from rqttl.flows import deployment, policies, queues, reading, roster, steps
+from rqttl.flows import deployment, policies, queues, reading, registry, roster, steps
 from rqttl.flows.receive import lease_ms
-from rqttl.options import QueueOptions
+from rqttl.options import QueueOptions, UpdateResult
 from rqttl.policies import Explanation, Policy
 from rqttl.policies.patterns import Syntax
+from rqttl.protocol.keys import META
 from rqttl.queue import Queue
 from rqttl.store.cluster import Seeds, open_client
+from rqttl.store.connections import Address
 from rqttl.store.driver import RedisDriver
-from rqttl.types import Duration, PolicyResult, QueueStats, WorkerInfo
+from rqttl.store.topology import node_info
+from rqttl.types import Duration, Effect, NodeInfo, PolicyResult, QueueStats, WorkerInfo
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -66,6 +70,21 @@ def connect(
         raise
 
 
+def fail_fast(broker: Broker, patience: Duration = "300ms") -> Broker:
+    """The same broker, for a look that does not wait for a node of a cluster that is away.
+
+    On one server nothing changes. Calls are made again for `patience`. Closing one of both closes the other.
+    """
+    hasty, seconds = copy(broker), units.duration(patience, "patience") / 1000
+    hasty._driver = broker._driver.hasty(seconds, rushes=True)  # noqa: SLF001  # of this module
+    return hasty
+
+
+def wipe(broker: Broker) -> None:
+    """Delete all keys of the namespace. No other client may use it meanwhile."""
+    broker._driver.perform(registry.wipe(broker._driver.keyspace))  # noqa: SLF001  # of this module
+
+
 class Broker:
     """All queues of one namespace of one Redis server or cluster. Safe to share between threads.
 
@@ -95,6 +114,11 @@ class Broker:
         self.observer = hook.observer_of_new(self)
 
     @property
+    def address(self) -> Address:
+        """Where the server is, the first Sentinel of a service, or the first node of a cluster; as text a URL."""
+        return self._driver.store.address
+
+    @property
     def events(self) -> Events:
         """The listeners of this broker. `events.subscribe(function)` reports commands, waits, renewals and sweeps."""
         return self._driver.events
@@ -109,7 +133,7 @@ class Broker:
         self._driver.events.observer = observer
 
     def __repr__(self) -> str:
-        return f"<Broker {self._driver.store.address} namespace {self._driver.keyspace.namespace!r}>"
+        return f"<Broker {self.address} namespace {self._driver.keyspace.namespace!r}>"
 
     def declare_queue(self, name: str, **options: Unpack[OptionArguments]) -> Queue:
         """Create a queue, or find it with the same options.
@@ -121,6 +145,10 @@ class Broker:
         """
         read = QueueOptions.read(name, options)
         return Queue(self._driver, read.queue, self._driver.perform(queues.declare(self._driver.keyspace, read)))
+
+    def preview_declaration(self, name: str, **options: Unpack[OptionArguments]) -> UpdateResult | None:
+        """`Queue.preview_update` for a `declare_queue` that would adopt the queue; `None` if it would not."""
+        return self._driver.perform(queues.preview_declaration(self._driver.keyspace, QueueOptions.read(name, options)))
 
     def queue(self, name: str) -> Queue:
         """A handle on a queue. The queue need not exist: there is no call to Redis. Raises `InvalidName`."""
@@ -143,6 +171,10 @@ class Broker:
     def options(self, names: Iterable[str] | None = None) -> dict[str, QueueOptions]:
         """`Queue.options` of many queues (without names: of all), in few round trips; see `stats`. It only reads."""
         return self._driver.perform(reading.options_of(self._driver.keyspace, names))
+
+    def held_back(self, names: Sequence[str]) -> list[str]:
+        """Say of each queue that holds ready messages back why it does, and when the next one may go."""
+        return self._driver.perform(reading.held_back(self._driver.keyspace, names))
 
     # Several queues
 
@@ -262,10 +294,7 @@ class Broker:
     # Deployments
 
     def deployment(self) -> Deployment:
-        """The declared queues and all policies, without queues that only dead letters created. The call only reads.
-
-        `deployments.make_plan` compares it with that of a file. Raises `DataDamaged`.
-        """
+        """The declared queues (not those that only dead letters created), and all policies. Raises `DataDamaged`."""
         return self._driver.perform(deployment.present(self._driver.keyspace))
 
     def preview_plan(self, plan: Plan) -> Effect:
@@ -273,13 +302,15 @@ class Broker:
         return self._driver.perform(deployment.preview(self._driver.keyspace, plan))
 
     def apply_plan(self, plan: Plan) -> Effect:
-        """Store the policies of a plan, all in one call, then change its queues. An equal call changes nothing more.
+        """Store the policies of a plan (`deployments.make_plan`) in one call, then change its queues.
 
         No message dies by options between two steps. After an error a new plan has the steps that are left.
         """
         return self._driver.perform(deployment.carry_out(self._driver.keyspace, plan))
 
-    # The server
+    def node_of(self, queue: str) -> NodeInfo | None:
+        """The node of a cluster that has a queue, as far as this client knows; `None` for one server. No call."""
+        return node_info(self._driver.store.topology, self._driver.keyspace.key(queue, META))
 
     def reaper_count(self) -> int:
         """Number of reapers of this namespace seen in the last 30 s. `run_once` does not count.

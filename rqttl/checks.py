@@ -12,9 +12,16 @@ from typing import Any
 
 from rqttl.errors import InvalidInput, InvalidName
 from rqttl.text import format_value, plain_text, plain_whole
+from rqttl.types import Message
 
 #: The most bytes of the description of a failure or a death.
 MAX_DESCRIPTION_BYTES = 4_096
+#: The most bytes of the id of a message.
+MAX_ID_BYTES = 255
+#: The largest number of messages, or of deliveries to settle, in one script call.
+BATCH = 250
+#: Body bytes that one enqueue call carries at most (a single message may be larger).
+BATCH_BYTES = 2**20
 #: The largest weight of a queue among several.
 MOST_WEIGHT = 1_000_000
 
@@ -36,6 +43,21 @@ def whole(
         upto = "on" if most is None else f"to {most}"
         raise error(f"{name}: expected a whole number from {least} {upto}, got {format_value(value, int)}")
     return number
+
+
+def is_scheduled(*messages: object) -> bool:
+    """Return True if one of them has a due time. Each message pays for this: a list costs less than `any`."""
+    return bool([m for m in messages if isinstance(m, Message) and (m.delay is not None or m.deliver_at is not None)])
+
+
+def check_id(id: str) -> bytes:
+    """The bytes of a message id. Raises `InvalidName`."""
+    text = plain_text(id)
+    encoded = text.encode() if text is not None and text.isprintable() else b""  # no half of a pair is printable
+    if not 0 < len(encoded) <= MAX_ID_BYTES:
+        got = f"{len(encoded)} bytes" if encoded else format_value(id)
+        raise InvalidName(f"id: expected 1 to {MAX_ID_BYTES} bytes of printable text, got {got}")
+    return encoded
 
 
 def boolean(value: object, name: str) -> bool:

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from rqttl.checks import check_namespace, check_queue_name
 from rqttl.errors import InvalidDeployment, InvalidInput
@@ -307,24 +307,6 @@ class Plan:
 
     steps: tuple[Step, ...]
     kept: tuple[tuple[Kind, str], ...] = ()
-
-
-class Effect(NamedTuple):
-    """Messages that a plan ends: by a shorter TTL, by a lower limit, and with their queues.
-
-    A preview also counts those that would be `ending` later, as in `PolicyResult`. Queues with so many dead messages
-    that some are left are `unfinished`: a reaper removes those. `changed` are the queues that only the policies of the
-    plan change.
-    """
-
-    expired: int = 0
-    trimmed: int = 0
-    deleted: int = 0
-    ending: int = 0
-    ending_queues: int = 0
-    ends_after_ms: int | None = None
-    unfinished: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
 
 
 def make_plan(desired: Deployment, present: Deployment, *, prune: bool = False) -> Plan:

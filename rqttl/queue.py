@@ -148,6 +148,10 @@ class Queue:
         """
         return self._driver.perform(single.message(self._driver.keyspace, self.name, id, scan))
 
+    def messages(self, id: str) -> list[MessageView]:
+        """Find all messages with this id or sequence. It reads the whole queue; see `message` for `complete`."""
+        return self._driver.perform(single.messages(self._driver.keyspace, self.name, id))
+
     def move(self, id: str, to: str, *, dry_run: bool = False) -> int:
         """Move the messages with this id or sequence to the queue `to`, in one step. Returns their number.
 

@@ -21,6 +21,8 @@ State = Literal["ready", "leased", "delayed", "scheduled"]
 Purged = Literal["ready", "scheduled", "all"]
 #: Any value that msgpack can hold; `bytes` are stored as they are.
 Body = object
+#: The content types of packed values, and of bytes without another one.
+MSGPACK, BINARY = "application/msgpack", "application/octet-stream"
 
 
 @dataclass(slots=True)  # not frozen: a batch makes many, and a frozen one costs four times as much
@@ -217,6 +219,32 @@ class SweepResult:
     compacted: int
     activated: int = 0
     retired: int | None = None
+
+
+class Effect(NamedTuple):
+    """Messages that a plan ends: by a shorter TTL, by a lower limit, and with their queues.
+
+    A preview also counts those that would be `ending` later, as in `PolicyResult`. Queues with so many dead messages
+    that some are left are `unfinished`: a reaper removes those. `changed` are the queues that only the policies of the
+    plan change.
+    """
+
+    expired: int = 0
+    trimmed: int = 0
+    deleted: int = 0
+    ending: int = 0
+    ending_queues: int = 0
+    ends_after_ms: int | None = None
+    unfinished: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+
+
+class NodeInfo(NamedTuple):
+    """The node of a cluster that has a queue, and the slot of the queue. `replicated`: the node has a replica."""
+
+    address: str
+    slot: int
+    replicated: bool
 
 
 class PolicyResult(NamedTuple):

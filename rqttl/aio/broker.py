@@ -23,7 +23,7 @@ from rqttl.checks import check_queue_name
 from rqttl.consuming import settling, several
 from rqttl.consuming.handling import check_sizes
 from rqttl.delivery import Settler, delivered
-from rqttl.deployments import Deployment, Effect, Plan
+from rqttl.deployments import Deployment, Plan
 from rqttl.embedded.folder import SCHEME, folder_of, locate, url_in_use
 from rqttl.errors import InvalidInput
 from rqttl.events import Events, Observer
@@ -34,18 +34,22 @@ from rqttl.flows.steps import Flow
 from rqttl.options import QueueOptions, UpdateResult
 from rqttl.policies import Explanation, Policy
 from rqttl.policies.patterns import Syntax
+from rqttl.protocol.keys import META
 from rqttl.store.cluster import Seeds, is_cluster_url, lent, patience_of, seeds_of_url
 from rqttl.store.connections import TIME_OUTS, UNLIMITED, Address, checked_client, pool_for
 from rqttl.store.sentinel import is_sentinel_url, is_service, pool_of_service
+from rqttl.store.topology import node_info
 from rqttl.text import format_value
 from rqttl.types import (
     ConsumerInfo,
     Declared,
     Duration,
+    Effect,
     Header,
     Instant,
     Message,
     MessageView,
+    NodeInfo,
     PolicyResult,
     Purged,
     QueueStats,
@@ -130,6 +134,9 @@ class AsyncQueue:
 
     async def message(self, id: str, *, scan: int | None = single.SCAN) -> MessageView | None:
         return await self._driver.perform(single.message(self._driver.keyspace, self.name, id, scan))
+
+    async def messages(self, id: str) -> list[MessageView]:
+        return await self._driver.perform(single.messages(self._driver.keyspace, self.name, id))
 
     async def move(self, id: str, to: str, *, dry_run: bool = False) -> int:
         return await self._driver.perform(single.move(self._driver.keyspace, self.name, id, to, dry_run=dry_run))
@@ -361,10 +368,13 @@ class AsyncBroker:
         return self._client
 
     def __repr__(self) -> str:
-        client = self._client
-        at = client.address if isinstance(client, Seeds) else client and Address.of(client.connection_pool)
-        at = at or f"embedded://{self._folder}"
+        at = self.address or f"embedded://{self._folder}"
         return f"<AsyncBroker {at} namespace {self._driver.keyspace.namespace!r}>"
+
+    @property
+    def address(self) -> Address | None:
+        client = self._client
+        return client.address if isinstance(client, Seeds) else client and Address.of(client.connection_pool)
 
     @property
     def events(self) -> Events:
@@ -383,6 +393,10 @@ class AsyncBroker:
         declared = await self._driver.perform(queues.declare(self._driver.keyspace, read))
         return AsyncQueue(self._driver, read.queue, declared)
 
+    async def preview_declaration(self, name: str, **options: Unpack[OptionArguments]) -> UpdateResult | None:
+        flow = queues.preview_declaration(self._driver.keyspace, QueueOptions.read(name, options))
+        return await self._driver.perform(flow)
+
     def queue(self, name: str) -> AsyncQueue:
         self._driver.check_open()
         return AsyncQueue(self._driver, check_queue_name(name))
@@ -395,6 +409,9 @@ class AsyncBroker:
 
     async def options(self, names: Iterable[str] | None = None) -> dict[str, QueueOptions]:
         return await self._driver.perform(reading.options_of(self._driver.keyspace, names))
+
+    async def held_back(self, names: Sequence[str]) -> list[str]:
+        return await self._driver.perform(reading.held_back(self._driver.keyspace, names))
 
     # Several queues
 
@@ -480,7 +497,8 @@ class AsyncBroker:
     async def apply_plan(self, plan: Plan) -> Effect:
         return await self._driver.perform(deployment.carry_out(self._driver.keyspace, plan))
 
-    # The server
+    async def node_of(self, queue: str) -> NodeInfo | None:
+        return node_info(self._driver.store.topology, self._driver.keyspace.key(queue, META))
 
     async def reaper_count(self) -> int:
         return await self._driver.perform(roster.reaper_count(self._driver.keyspace))

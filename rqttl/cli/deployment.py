@@ -17,18 +17,9 @@ from rqttl import text
 from rqttl.cli.common import output
 from rqttl.cli.common.params import dry_run_flag, json_flag, yes_flag
 from rqttl.cli.common.settings import Settings, connecting
-from rqttl.deployments import (
-    FORMAT,
-    Deployment,
-    Effect,
-    Plan,
-    Step,
-    make_plan,
-    read_deployment,
-    read_document,
-    write_yaml,
-)
+from rqttl.deployments import FORMAT, Deployment, Plan, Step, make_plan, read_deployment, read_document, write_yaml
 from rqttl.options import OPTIONS
+from rqttl.types import Effect
 
 if TYPE_CHECKING:
     from rqttl.broker import Broker

@@ -19,7 +19,7 @@ from rqttl.types import MessageView, State
 from rqttl.units import as_size
 
 if TYPE_CHECKING:
-    from rqttl.broker import Broker
+    from rqttl.queue import Queue
 
 #: Characters of a body in a list, and sequences that an error names.
 BODY, NAMED = 200, 5
@@ -110,7 +110,7 @@ def show(queue: str, id: str, full: bool, raw: bool, utc: bool, as_json: bool, s
     if raw and sys.stdout.isatty():
         raise click.UsageError("--raw would let the body act on this terminal: write it into a file or a pipe")
     with settings.using() as broker:
-        message = _find(broker, broker.queue(queue).name, id)
+        message = _find(broker.queue(queue), id)
         now = broker.server_time()
         consumers = living_consumers(broker, queue) if message.state == "leased" and not raw else None
     holder = message_view.holder(message, consumers or ())
@@ -124,17 +124,13 @@ def show(queue: str, id: str, full: bool, raw: bool, utc: bool, as_json: bool, s
         _print_message(message, name, now, None if full else text.LONGEST, utc=utc)
 
 
-def _find(broker: Broker, queue: str, id: str) -> MessageView:
+def _find(queue: Queue, id: str) -> MessageView:
     """The message with this id or sequence. Raises `errors.Refused` if there is none, or if there are several."""
-    from rqttl.flows import single  # slow to load; the broker has loaded them
-    from rqttl.store.driver import driver_of
-
-    driver = driver_of(broker)
-    matches, complete = driver.perform(single.search(driver.keyspace, queue, id))
-    if not complete:
-        output.note("more than 5,000 messages are leased or delayed: some of them could not be looked at")
+    matches = queue.messages(id)
     if not matches:
-        raise _missing(queue, id)
+        raise _missing(queue.name, id)
+    if not matches[0].complete:
+        output.note("more than 5,000 messages are leased or delayed: some of them could not be looked at")
     if len(matches) > 1:
         named = ", ".join(match.sequence for match in matches[:NAMED]) + ", …" * (len(matches) > NAMED)
         count = text.format_count(len(matches))

@@ -23,7 +23,6 @@ from rqttl.inspector.queues import (
     deaths,
     existing_names,
     living_consumers,
-    node_of,
     read_stats,
     running_reapers,
     to_json,
@@ -31,7 +30,6 @@ from rqttl.inspector.queues import (
 from rqttl.options import OPTIONS, REASONS, QueueOptions, UpdateResult
 from rqttl.policies import Explanation
 from rqttl.policies.policy import DECLARED as DECLARED_OPTION
-from rqttl.protocol.keys import STATES
 from rqttl.types import Purged, QueueStats, State
 from rqttl.units import as_size
 
@@ -54,8 +52,12 @@ CONSUMERS = ("role", "program", "host", ">pid", "started", ">prefetch", ">in fli
 COUNTERS = ("cancelled", "activated", "enqueued", "delivered", "redelivered", "acked", "refused", "purged", "redriven")
 #: A mark behind the name of a queue.
 PAUSED = " (paused)"
-#: What happens at the end of a state, for people.
-EVENTS = {"leased": "lease ends", "delayed": "ready", "scheduled": "due"}
+#: The time at which the first message leaves a state, and what happens then, for people.
+EVENTS = {
+    "leased": ("next_lease_end", "lease ends"),
+    "delayed": ("next_delay_end", "ready"),
+    "scheduled": ("next_scheduled", "due"),
+}
 #: The result of an action on one queue, for `text.dump_json`.
 Result = dict[str, Any]
 
@@ -95,12 +97,8 @@ def declare(name: str, as_json: bool, settings: Settings, **options: Any) -> Non
 
 def _check_adoption(broker: Broker, name: str, options: Any) -> None:
     """Raise `Refused` if only dead letters created the queue, and the options would end some of its messages."""
-    from rqttl.flows import registry  # slow to load; the broker has loaded them
-    from rqttl.store.driver import driver_of
-
-    driver = driver_of(broker)
-    records = driver.perform(registry.records(driver.keyspace, [broker.queue(name).name], ("explicit",)))
-    if records[name] == [b"0"] and (losses := _losses(broker.queue(name).preview_update(**options), ahead=True)):
+    adopted = broker.preview_declaration(name, **options)
+    if adopted and (losses := _losses(adopted, ahead=True)):
         rest = f"declare it without options, then `rqttl queue update {name}` asks"
         raise Refused(f"dead letters created queue {name!r}, and {' and '.join(losses)}: {rest}")
 
@@ -177,11 +175,11 @@ def show(name: str, every: bool, utc: bool, as_json: bool, settings: Settings) -
         stats, options, now = handle.stats(sweep=False), handle.options(), broker.server_time()
         reapers = running_reapers(broker) if stats.overdue >= LATE else None
         explanation, consumers = handle.explain(), living_consumers(broker, name)
-        node = node_of(broker, name)
+        node = broker.node_of(name)
     if as_json:
         document = {
             "queue": name,
-            "node": node,
+            "node": node and node._asdict(),
             **to_json(stats),
             "living_consumers": None if consumers is None else list(map(consumer_to_json, consumers)),
             "options": params.to_json(options),
@@ -194,8 +192,8 @@ def show(name: str, every: bool, utc: bool, as_json: bool, settings: Settings) -
         return
     pairs = _facts(name, stats, explanation, now, utc=utc)
     if node:
-        replica = "with a replica" if node["replicated"] else "without a replica"
-        pairs.insert(1, ("node", f"{node['address']}, slot {node['slot']}, {replica}"))
+        replica = "with a replica" if node.replicated else "without a replica"
+        pairs.insert(1, ("node", f"{node.address}, slot {node.slot}, {replica}"))
     output.print_pairs(pairs)
     if stats.overdue >= LATE:
         output.note(LateWork(stats.overdue, reapers).advice)
@@ -221,12 +219,12 @@ def _facts(
         source = explanation["paused"].source
         pairs.append(("paused", f"consumers get nothing{'' if source == DECLARED_OPTION else f' ({source})'}"))
     pairs += [("ready", f"{text.format_count(stats.ready)} ({as_size(stats.ready_bytes)}){oldest}")]
-    for state in STATES.values():
-        n, at = getattr(stats, state.name), getattr(stats, state.end) if state.end else None
-        first = f", the first {EVENTS[state.name]} {time(at)}" if at else ""
-        if n or state.inside:
-            most = explanation["max_leased"].value if state.name == "leased" else None
-            pairs.append((state.name, f"{text.format_count(n)}{f' of at most {most:,}' if most else ''}{first}"))
+    for state, (end, event) in EVENTS.items():
+        n, at = getattr(stats, state), getattr(stats, end)
+        first = f", the first {event} {time(at)}" if at else ""
+        if n or state != "scheduled":
+            most = explanation["max_leased"].value if state == "leased" else None
+            pairs.append((state, f"{text.format_count(n)}{f' of at most {most:,}' if most else ''}{first}"))
     if stats.next_by_rate and stats.next_by_rate > now:
         pairs.append(("next by rate", time(stats.next_by_rate)))
     if stats.overdue:

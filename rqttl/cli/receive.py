@@ -112,12 +112,7 @@ def receive(
             acks = f"{text.plural(deliveries.unknown_count, 'ack')} of {named} got no reply before the leases ended"
             raise errors.Refused(f"{acks}; the messages may come again", OutcomeUnknown.code)
         if not done and not stop.asked:
-            from rqttl.flows import reading
-            from rqttl.store.driver import driver_of
-
-            driver = driver_of(broker)
-            held = driver.perform(reading.held_back(driver.keyspace, queues))
-            output.note("; ".join(held) or f"nothing is ready in {named}")
+            output.note("; ".join(broker.held_back(queues)) or f"nothing is ready in {named}")
     if stop.asked and not (follow and stop.asked == signal.SIGTERM):
         raise running.SignalReceived(stop.asked)
 

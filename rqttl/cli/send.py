@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn
 import click
 
 from rqttl import text
+from rqttl.checks import BATCH, BATCH_BYTES, is_scheduled
 from rqttl.cli.common import errors, output, params, running
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.errors import InvalidInput, MessageTooLarge, NotReplicated, OutcomeUnknown, QueueFull
-from rqttl.protocol import codec
-from rqttl.protocol.commands import BATCH, BATCH_BYTES
-from rqttl.types import Message, MessageView, Receipt
+from rqttl.inspector.message_view import overhead
+from rqttl.types import BINARY, MSGPACK, Message, MessageView, Receipt
 from rqttl.units import instant
 
 if TYPE_CHECKING:
@@ -142,17 +142,15 @@ def send(
         raise click.UsageError("--delay: give --delay or --at, not both")
     template = Message(b"", **{**fields, "headers": dict(fields["headers"]) or None})
     # no message can have invalid flags, so that is said before anything is read or sent
-    weight = 64 + sum(map(len, codec.envelope_of(template, template.content_type)))
+    weight = overhead(template)
     from redis.exceptions import ConnectionError, TimeoutError  # slow to load: help has no use for them
-
-    from rqttl.store.driver import driver_of
 
     with settings.using() as broker, ExitStack() as stack:
         target = broker.queue(queue)
         try:
             longest = target.options().number("max_message_bytes") or 0
         except (ConnectionError, TimeoutError) as error:
-            code, line = errors.explain(error, driver_of(broker).store)
+            code, line = errors.explain(error, broker)
             reason, _, advice = line.rpartition("; ")
             raise errors.Refused(f"{reason}; nothing was stored; {advice}", exit_code=code) from error
         if body:
@@ -276,8 +274,6 @@ class Batch(NamedTuple):
 
 def _calls(batches: Iterator[Batch]) -> Iterator[Batch]:
     """Batches that are one call each: the library sends scheduled messages in calls of their own."""
-    from rqttl.flows.messages import is_scheduled  # slow to load; the broker has loaded it
-
     for batch in batches:
         pairs = list(zip(batch.numbers, batch.messages, strict=True))
         runs = [list(run) for _, run in groupby(pairs, key=lambda pair: is_scheduled(pair[1]))]
@@ -421,7 +417,7 @@ def read_json(line: bytes, template: Message) -> Message | None:
     content_type = fields.get("content_type")
     if content_type is None:
         content_type = template.content_type
-    elif content_type == codec.BINARY:
+    elif content_type == BINARY:
         content_type = None  # the type of bytes without a content type
     ttl, expires_at = _times(fields, template, "ttl", "expires_at")
     delay, deliver_at = _times(fields, template, "delay", "deliver_at")
@@ -475,7 +471,7 @@ def _body(fields: Mapping[str, Any], content_type: object) -> object:
     if "body" not in fields:
         raise InvalidInput("body: missing; give body or body_base64")
     body = fields["body"]
-    if content_type == codec.MSGPACK:
+    if content_type == MSGPACK:
         return body
     if isinstance(body, str):
         return _utf8(body)

@@ -12,6 +12,7 @@ import tty
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta, timezone
+from time import sleep
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -87,12 +88,10 @@ def stats(
             raise QueueNotFound(name)
         trend = views.Trend(snapshot)
         if watch:
-            from rqttl.store.driver import driver_of  # slow to load: it needs redis-py
-
             live = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb" and not as_json
-            with keys(driver_of(broker).timing.sleep, read=live and sys.stdin.isatty()) as sleep:
+            with keys(sleep, read=live and sys.stdin.isatty()) as wait:
                 seconds = interval.total_seconds()
-                troubles = looks(lambda: views.take_snapshot(broker, queues), trend, seconds, limit, sleep)
+                troubles = looks(lambda: views.take_snapshot(broker, queues), trend, seconds, limit, wait)
                 _watch(
                     trend, troubles, interval, sort or "depth", views.plain_names(queues), live=live, as_json=as_json
                 )

@@ -17,14 +17,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import rqttl
+from rqttl.broker import wipe
 from rqttl.demo.flights import AGENTS, CONSUMERS, DAY, Day, Flight, boarding_call
 from rqttl.embedded.folder import SCHEME, folder_of
 from rqttl.embedded.guard import end_with_parent
 from rqttl.embedded.server import find
 from rqttl.errors import QueueNotFound
-from rqttl.flows import registry, steps
-from rqttl.protocol import replies
-from rqttl.store.driver import driver_of
 
 #: The namespace of the demo. The demo deletes everything in it.
 NAMESPACE = "rqttl-demo"
@@ -96,19 +94,11 @@ def unequal(carrier: str, *pairs: tuple[str, int, int]) -> list[str]:
 @contextlib.contextmanager
 def clean(broker: rqttl.Broker) -> Iterator[None]:
     """Empty the namespace before the play and after it."""
-    driver = driver_of(broker)
-
-    def delete_keys() -> None:
-        keys: set[bytes] = set()
-        driver.perform(registry.scan(driver.keyspace, keys.update))
-        for key in keys:
-            driver.perform(steps.execute(replies.number, "UNLINK", key.decode()))
-
-    delete_keys()
+    wipe(broker)
     try:
         yield
     finally:
-        delete_keys()
+        wipe(broker)
 
 
 def play(

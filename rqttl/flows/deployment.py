@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
-from rqttl.deployments import Deployment, Effect, Plan, Step
+from rqttl.deployments import Deployment, Plan, Step
 from rqttl.errors import QueueNotFound
 from rqttl.flows import policies, queues, reading, registry
 from rqttl.flows.steps import Flow
 from rqttl.options import QueueOptions
 from rqttl.policies import Policy
 from rqttl.protocol.keys import Keyspace
-from rqttl.types import PolicyResult
+from rqttl.types import Effect, PolicyResult
 
 
 def present(keyspace: Keyspace) -> Flow[Deployment]:

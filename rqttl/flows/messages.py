@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast, get_args
 
 from rqttl import checks, units
 from rqttl import events as hook
-from rqttl.checks import check_queue_name
+from rqttl.checks import check_queue_name, is_scheduled
 from rqttl.errors import InvalidInput, NotReplicated, QueueFull
 from rqttl.events import Events, Observer
 from rqttl.flows import moving
@@ -290,17 +290,6 @@ def _receipt(config: QueueConfig, result: bytes, id: str) -> Receipt | QueueFull
 
 
 # Scheduled messages
-
-
-def is_scheduled(*messages: object) -> bool:
-    """Return True if one of them has a due time. Each message pays for this: a list costs less than `any`."""
-    return bool(
-        [
-            message
-            for message in messages
-            if isinstance(message, Message) and (message.delay is not None or message.deliver_at is not None)
-        ]
-    )
 
 
 def _in_runs(config: QueueConfig, messages: Sequence[Message | object], window: int) -> Flow[list[Receipt | QueueFull]]:

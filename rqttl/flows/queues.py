@@ -201,6 +201,14 @@ def durability_fault(durability: str) -> Flow[str]:
     return faults[0] if faults else ""
 
 
+def preview_declaration(keyspace: Keyspace, declared: QueueOptions) -> Flow[UpdateResult | None]:
+    """See `Broker.preview_declaration`."""
+    found = yield from registry.records(keyspace, [declared.queue], ("explicit",))
+    if found[declared.queue] != [b"0"]:
+        return None
+    return (yield from preview(keyspace, declared.queue, declared.as_arguments()))
+
+
 def delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool) -> Flow[int]:
     """Delete a queue and remove its name from the registry. Expired messages die first."""
     yield from sweep(queue)

@@ -101,6 +101,14 @@ def scan(keyspace: Keyspace, see: Callable[[list[bytes]], object]) -> Flow[None]
             see(keys)
 
 
+def wipe(keyspace: Keyspace) -> Flow[None]:
+    """See `broker.wipe`."""
+    keys: set[bytes] = set()
+    yield from scan(keyspace, keys.update)
+    for key in keys:
+        yield from execute(replies.number, "UNLINK", key.decode())
+
+
 def remove(keyspace: Keyspace, members: Sequence[str | bytes]) -> Flow[int]:
     """Remove members, in one call. Returns how many there were."""
     return execute(replies.number, "SREM", keyspace.registry, *members)

@@ -25,10 +25,18 @@ SCAN = 10_000
 def message(keyspace: Keyspace, queue: str, id: str, scan: int | None = SCAN) -> Flow[MessageView | None]:
     """See `Queue.message`."""
     most = None if scan is None else checks.whole(scan, "scan")
-    views, complete = yield from search(keyspace, queue, id, most, 1)
+    views = yield from messages(keyspace, queue, id, most, 1)
+    return views[0] if views else None
+
+
+def messages(
+    keyspace: Keyspace, queue: str, id: str, scan: int | None = None, scheduled: float = inf
+) -> Flow[list[MessageView]]:
+    """See `Queue.messages`, and `search`."""
+    views, complete = yield from search(keyspace, queue, id, scan, scheduled)
     if not views and not complete:
         raise SearchIncomplete(queue, id)
-    return replace(views[0], complete=complete) if views else None
+    return [replace(view, complete=complete) for view in views]
 
 
 def search(

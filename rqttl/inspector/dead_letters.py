@@ -252,8 +252,7 @@ class DeadLetters:
 
     def _in_batches(self, act: Callable[[Sequence[tuple[str, str]]], int]) -> Iterator[int]:
         while self.left:
-            start = len(self._chosen) - self.left
-            batch = self._chosen[start : start + BATCH]
+            batch = self._chosen[-self.left :][:BATCH]
             self.done += act(batch)
             self.left -= len(batch)
             yield len(batch)

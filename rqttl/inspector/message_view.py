@@ -11,7 +11,7 @@ from rqttl import text
 from rqttl.delivery import Delivery
 from rqttl.errors import InvalidInput
 from rqttl.protocol import codec
-from rqttl.types import ConsumerInfo, Header, MessageView
+from rqttl.types import ConsumerInfo, Header, Message, MessageView
 
 Viewed = Delivery | MessageView
 
@@ -72,6 +72,11 @@ def holder_text(message: MessageView, holder: ConsumerInfo | None, now: datetime
         return "not known: taken by a plain receive, or a moment ago"
     name = f"{text.escape(holder.program)} on {text.escape(holder.host)}, pid {holder.pid}"
     return name if holder.holds(message) else f"{name}, as of {text.format_age(now - holder.beat)} ago"
+
+
+def overhead(message: Message) -> int:
+    """The bytes of a call that all fields of a message but its body take, at most. Raises `InvalidInput`."""
+    return 64 + sum(map(len, codec.envelope_of(message, message.content_type)))
 
 
 def to_json(message: Viewed) -> dict[str, Any]:

@@ -12,13 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from rqttl import text
 from rqttl.checks import is_pattern
 from rqttl.errors import QueueNotFound, QueuesAway
-from rqttl.flows import roster
 from rqttl.types import ConsumerInfo, QueueStats
 
 if TYPE_CHECKING:
     from rqttl.broker import Broker
-    from rqttl.flows.steps import Flow
-    from rqttl.protocol.keys import Keyspace
 
 T = TypeVar("T")
 
@@ -81,36 +78,23 @@ def read_stats(broker: Broker, names: Sequence[str]) -> tuple[Mapping[str, Queue
 
 def running_reapers(broker: Broker) -> int | None:
     """The number of reapers that run; `None` if the user may not ask for it, or the node of the roster is away."""
-    return _from_roster(broker, roster.reaper_count)
+    return _from_roster(broker, lambda hasty: hasty.reaper_count())
 
 
 def living_consumers(broker: Broker, queue: str) -> list[ConsumerInfo] | None:
     """The consumers and workers of a queue that live; `None` as for `running_reapers`."""
-    return _from_roster(broker, lambda keyspace: roster.consumers(keyspace, queue))
+    return _from_roster(broker, lambda hasty: hasty.queue(queue).consumers())
 
 
-def _from_roster(broker: Broker, flow: Callable[[Keyspace], Flow[T]]) -> T | None:
-    from redis.exceptions import RedisError  # slow to load, as is the driver
+def _from_roster(broker: Broker, ask: Callable[[Broker], T]) -> T | None:
+    from redis.exceptions import RedisError  # slow to load, as is the broker
 
-    from rqttl.store.driver import driver_of
+    from rqttl.broker import fail_fast
 
-    driver = driver_of(broker).hasty()
     try:
-        return driver.perform(flow(driver.keyspace))
+        return ask(fail_fast(broker))
     except RedisError:
         return None
-
-
-def node_of(broker: Broker, queue: str) -> dict[str, Any] | None:
-    """The node of a cluster that has a queue, with the slot, for `text.dump_json`; `None` for one server."""
-    from rqttl.store.driver import driver_of  # slow to load: it needs redis-py
-
-    driver = driver_of(broker)
-    topology, key = driver.store.topology, driver.keyspace.key(queue, "meta")
-    slot, node = topology.slot_of(key), topology.node_of(key)
-    if slot is None:
-        return None
-    return {"address": node.address.place, "slot": slot, "replicated": topology.is_replicated(node)}
 
 
 def consumer_to_json(consumer: ConsumerInfo) -> dict[str, Any]:

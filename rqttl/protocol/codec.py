@@ -14,17 +14,17 @@ from typing import Any, NamedTuple, cast
 import msgpack
 
 from rqttl import units
-from rqttl.checks import MAX_DESCRIPTION_BYTES, cut_description
-from rqttl.errors import InvalidInput, InvalidName, MessageTooLarge
+from rqttl.checks import MAX_DESCRIPTION_BYTES, MAX_ID_BYTES, check_id, cut_description
+from rqttl.errors import InvalidInput, MessageTooLarge
 from rqttl.text import format_value, plain_number, plain_text
-from rqttl.types import Death, Duration, Header, Instant, Message
+from rqttl.types import BINARY, MSGPACK, Death, Duration, Header, Instant, Message
 from rqttl.units import as_datetime
 
-MSGPACK = "application/msgpack"
-BINARY = "application/octet-stream"
+#: Names that callers need beside those below.
+__all__ = ["BINARY", "MAX_ID_BYTES", "MSGPACK", "check_id"]
+
 #: Packed headers, content type included, may not be larger.
 MAX_HEADER_BYTES = 65_536
-MAX_ID_BYTES = 255
 
 #: The reason of the record in a history that says that the message was redriven.
 REDRIVEN = b"redriven"
@@ -154,16 +154,6 @@ def _header(name: object, value: object) -> tuple[str, Header]:
     if not math.isfinite(number):
         raise InvalidInput(f"headers: {format_value(key)}: expected a finite number, got {number!r}")
     return key, number
-
-
-def check_id(id: str) -> bytes:
-    """The bytes of a message id. Raises `InvalidName`."""
-    text = plain_text(id)
-    encoded = text.encode() if text is not None and text.isprintable() else b""  # no half of a pair is printable
-    if not 0 < len(encoded) <= MAX_ID_BYTES:
-        got = f"{len(encoded)} bytes" if encoded else format_value(id)
-        raise InvalidName(f"id: expected 1 to {MAX_ID_BYTES} bytes of printable text, got {got}")
-    return encoded
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from rqttl.checks import BATCH, BATCH_BYTES
 from rqttl.errors import ContractError, DataDamaged, MessageTooLarge
 from rqttl.options import QueueOptions, absent_fields
 from rqttl.protocol import codec, scripts
@@ -20,15 +21,11 @@ from rqttl.protocol.keys import OUTBOX, OUTGOING, PAIRED, TARGET_PARTS, Keyspace
 from rqttl.text import plain_text
 from rqttl.types import Message
 
-#: Names of the contract that callers need beside those below.
-__all__ = ["Ok", "Refused", "Reply", "Word"]
+#: Names that callers need beside those below.
+__all__ = ["BATCH", "BATCH_BYTES", "Ok", "Refused", "Reply", "Word"]
 
-#: The largest number of messages, or of deliveries to settle, in one script call.
-BATCH = 250
 #: Bytes of headers and bodies after which a script call reads no further message. Batches of settles keep to it.
 READ_BYTES = 2**22
-#: Body bytes that one enqueue call carries at most (a single message may be larger).
-BATCH_BYTES = 2**20
 
 
 #: The calls behind a command that stores messages: Redis answers when the `durability` is reached, after 1 s at most.

@@ -44,7 +44,7 @@ from rqttl.store.bells import Bells, Pair, by_slot
 from rqttl.store.blocking import Listener
 from rqttl.store.cluster import Cluster, Seeds, adopted, cluster_for_threads, patience_of
 from rqttl.store.connections import Address, RedisNode, made_together
-from rqttl.store.exchanges import FAILURES, HASTE, Exchanges, NotSent, explained, wait_outcome
+from rqttl.store.exchanges import FAILURES, HASTE, SOCKET_TIMEOUT, Exchanges, NotSent, explained, wait_outcome
 from rqttl.store.sentinel import is_service
 from rqttl.store.topology import OneServer, Topology, Trip
 from rqttl.text import format_value
@@ -74,11 +74,11 @@ class Store:
         #: True if hasty trips have connections of their own, with shorter time-outs.
         self.rushes = True
 
-    def hasty(self, keyspace: Keyspace) -> Store:
+    def hasty(self, keyspace: Keyspace, patience: float, *, rushes: bool) -> Store:
         """The same store for a caller that leaves a node alone that does not answer at once."""
         hasty = copy(self)
         hasty.exchanges = Exchanges(self.topology, keyspace, self._events, Timing.seconds)
-        hasty.exchanges.patience, hasty.waits, hasty.rushes = HASTE, False, False
+        hasty.exchanges.patience, hasty.waits, hasty.rushes = patience, patience >= SOCKET_TIMEOUT, rushes
         return hasty
 
     @property
@@ -276,12 +276,12 @@ class RedisDriver:
             HandleNotes: self._follow,
         }
 
-    def hasty(self) -> RedisDriver:
+    def hasty(self, patience: float = HASTE, *, rushes: bool = False) -> RedisDriver:
         """The same driver for a loop that serves the queues of several nodes: one that is away must not hold it up."""
         if isinstance(self.store.topology, OneServer):
             return self
         hasty = copy(self)
-        hasty.use(self.store.hasty(self.keyspace))
+        hasty.use(self.store.hasty(self.keyspace, patience, rushes=rushes))
         return hasty
 
     def perform(self, flow: Flow[T]) -> T:
@@ -310,8 +310,7 @@ class RedisDriver:
 
     def _follow(self, step: HandleNotes) -> None:
         """Follow notes. The call that asked for it is done, so its caller waits for no node that is away."""
-        hasty = self.hasty()
-        hasty.store.rushes = self.store.rushes
+        hasty = self.hasty(rushes=self.store.rushes)
         hasty.perform(self.memory.answers[HandleNotes](step))
 
     def _wait(self, step: WaitForWakeup) -> Any:

@@ -13,6 +13,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from redis.exceptions import AskError
 
 from rqttl.errors import InvalidInput
+from rqttl.types import NodeInfo
 
 T = TypeVar("T")
 N = TypeVar("N")
@@ -98,6 +99,15 @@ class OneServer(Generic[N]):
         raise InvalidInput(
             "url: this server is a node of a Redis Cluster, and sends calls to other nodes: use redis+cluster://"
         ) from error
+
+
+def node_info(topology: Topology[Any], key: str) -> NodeInfo | None:
+    """The node of a cluster that has a key; `None` for one server, and until a node of the cluster has answered."""
+    slot = topology.slot_of(key)
+    if not isinstance(slot, int) or not topology.is_known:
+        return None
+    node = topology.node_of(key)
+    return NodeInfo(topology.name_of(node), slot, topology.is_replicated(node))
 
 
 class Trip(NamedTuple):

@@ -19,7 +19,6 @@ from rqttl import Broker
 from rqttl.cli import cli
 from rqttl.cli.common import errors
 from rqttl.cli.common.errors import explain_redis
-from rqttl.store.driver import driver_of
 from tests.cli.conftest import Run
 from tests.cli.tree import ALL, LEAVES, arguments, options
 from tests.servers import Server
@@ -251,7 +250,7 @@ def test_a_server_that_hangs_up_may_want_tls_or_none(url: str, hint: str) -> Non
     with rqttl.connect(url) as broker:
         explained = explain_redis(
             redis.ConnectionError("Error while reading from h:1 : (104, 'Connection reset by peer')"),
-            driver_of(broker).store,
+            broker,
         )
 
     assert explained is not None

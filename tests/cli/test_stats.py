@@ -10,7 +10,6 @@ import redis
 
 from rqttl import Broker, Message
 from rqttl.cli.stats import looks
-from rqttl.store.driver import driver_of
 from tests.cli.conftest import Run, check_golden
 from tests.contract.clocked import Clocked
 from tests.drivers import enter_reaper
@@ -29,7 +28,7 @@ def pauses(clocked: Clocked, monkeypatch: pytest.MonkeyPatch) -> Pauses:
             seconds.append(length)
             next(left)()
 
-        monkeypatch.setattr(driver_of(clocked).timing, "sleep", pause)
+        monkeypatch.setattr("rqttl.cli.stats.sleep", pause)
         return seconds
 
     return plan

@@ -15,7 +15,7 @@ from rqttl.options import NO_OPTIONS, OPTIONS, OTHER_NAMES
 from rqttl.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
-    from rqttl.store.driver import Store
+    from rqttl.broker import Broker
 
 
 DONE, BUG, USAGE, REFUSED, UNREACHABLE, UNWRITTEN, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
@@ -42,10 +42,10 @@ def exit_code(kind: type[errors.RqttlError]) -> int:
     return REFUSED
 
 
-def explain(error: Exception, store: Store | None = None) -> tuple[int, str]:
+def explain(error: Exception, broker: Broker | None = None) -> tuple[int, str]:
     """The exit code, and the line for people. The line is empty if the command needs none.
 
-    `store` gives facts for the line of an error of Redis.
+    `broker` gives facts for the line of an error of Redis.
     """
     if isinstance(error, click.Abort):
         return INTERRUPTED, "interrupted"
@@ -59,7 +59,7 @@ def explain(error: Exception, store: Store | None = None) -> tuple[int, str]:
         return BUG, f"bug: {error}"
     if isinstance(error, errors.RqttlError):
         return exit_code(type(error)), f"{_library_error(error)} [{error.code}]"
-    if explanation := explain_redis(error, store):
+    if explanation := explain_redis(error, broker):
         return explanation
     if isinstance(error, OSError) and error.filename is None and error.errno in _UNWRITTEN:
         return UNWRITTEN, f"the answer could not be written: {error.strerror}; what was done before stays done"
@@ -156,7 +156,7 @@ _RIGHTS = {
 }
 
 
-def explain_redis(error: Exception, store: Store | None = None) -> tuple[int, str] | None:
+def explain_redis(error: Exception, broker: Broker | None = None) -> tuple[int, str] | None:
     """Exit code and line of an error of redis-py; `None` for any other error."""
     from redis import exceptions  # slow to load, and most errors are about the command line
 
@@ -166,7 +166,7 @@ def explain_redis(error: Exception, store: Store | None = None) -> tuple[int, st
     if missing := _known(_RIGHTS, message):
         command = re.search(r"no permissions to run the '([^']+)' command", message, re.IGNORECASE)
         right = f"the right for {command[1].upper()}" if command else missing
-        name = store.address.user if store is not None else None
+        name = broker.address.user if broker is not None else None
         user = f"user {name!r}" if name else "this user"
         role = re.search(r" is for the role ([\w ]+)$", message)
         remedy = f"the role {role[1]} has it (`rqttl acl generate`)" if role else "`rqttl doctor` checks this user"
@@ -177,9 +177,9 @@ def explain_redis(error: Exception, store: Store | None = None) -> tuple[int, st
         return UNREACHABLE, obstacle
     if isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError)):
         reason = _OF_SOCKET.sub("", message).rstrip(".").replace(". ", ": ") or type(error).__name__
-        knows_nodes = store is not None and store.address.is_cluster and store.topology.is_known
+        knows_nodes = broker is not None and broker.node_of("any") is not None
         advice = "`rqttl doctor` looks at all nodes" if knows_nodes else _CHECK
-        return UNREACHABLE, f"Redis does not answer: {reason}{_tls_hint(store, message)}; {advice}"
+        return UNREACHABLE, f"Redis does not answer: {reason}{_tls_hint(broker, message)}; {advice}"
     return REFUSED, f"Redis refused: {_OF_SCRIPT.sub('', message).strip().removeprefix('-')}"
 
 
@@ -188,10 +188,10 @@ def _known(patterns: Mapping[str, str], message: str) -> str | None:
     return next((line for pattern, line in patterns.items() if re.search(pattern, message, re.IGNORECASE)), None)
 
 
-def _tls_hint(store: Store | None, message: str) -> str:
+def _tls_hint(broker: Broker | None, message: str) -> str:
     """A likely reason why a server does not answer: it speaks TLS and the client does not, or the other way round."""
-    scheme = "redis" if store is None else store.address.scheme
-    if store is not None and store.address.has_tls:
+    scheme = "redis" if broker is None else broker.address.scheme
+    if broker is not None and broker.address.has_tls:
         return f" (a port without TLS wants {scheme.replace('rediss', 'redis')}://)"
     hung_up = re.search("while writing|closed by server|reset by peer", message, re.IGNORECASE)
     secure = scheme.replace("redis", "rediss")

@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from rqttl import units
-from rqttl.checks import check_queue_name
+from rqttl.checks import check_id, check_queue_name
 from rqttl.errors import InvalidInput
 from rqttl.options import CONTROLS, OPTIONS, Option, QueueOptions, Value
 from rqttl.text import nearest
@@ -82,9 +82,7 @@ def _read_pair(text: str) -> tuple[str, str]:
 
 
 def _read_id(text: str) -> str:
-    from rqttl.protocol import codec  # slow to load, and few commands need it
-
-    codec.check_id(text)
+    check_id(text)
     return text
 
 

@@ -49,16 +49,10 @@ class Settings:
 
     def connect(self, patience: timedelta | None = None, glance: str | None = None) -> Broker:
         """A broker, which its user closes. A note names the server if the user named none. See `using`."""
-        from rqttl.store.cluster import is_cluster_url  # slow to load, as is the driver
-        from rqttl.store.driver import driver_of
-        from rqttl.store.exchanges import SOCKET_TIMEOUT
+        broker = rqttl.connect(named_server(self.url), namespace=self.namespace, patience=patience or None)
+        from rqttl.broker import fail_fast  # slow to load
 
-        url = named_server(self.url)
-        chosen = (glance if is_cluster_url(url) else None) or patience or None
-        broker = rqttl.connect(url, namespace=self.namespace, patience=chosen)
-        store = driver_of(broker).store
-        store.waits = store.exchanges.patience is None or store.exchanges.patience >= SOCKET_TIMEOUT
-        return broker
+        return fail_fast(broker, short) if (short := glance or patience) else broker
 
     @contextmanager
     def using(self, patience: timedelta | None = None, glance: str | None = None) -> Iterator[Broker]:
@@ -77,9 +71,7 @@ class Settings:
                 hint = f"queue {error.queue!r} does not exist{error.place}; did you mean {near}?"
                 raise Refused(hint, error.code) from error
             except Exception as error:
-                from rqttl.store.driver import driver_of  # slow to load; the broker has loaded it
-
-                explanation = explain_redis(error, driver_of(broker).store)
+                explanation = explain_redis(error, broker)
                 if explanation is None:
                     raise
                 raise Refused(explanation[1], exit_code=explanation[0]) from error

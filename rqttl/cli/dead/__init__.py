@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 SHOWN, BODY, HEADER = 10, 300, 100
 #: Groups that a question names.
 NAMED = 3
-#: Begins to act on dead letters.
-Act = Callable[[DeadLetters], Iterator[int]]
 
 
 @click.group(epilog="\b\nExample: rqttl dead ls orders/dead")
@@ -197,7 +195,9 @@ class Action:
     dry_run: bool
     as_json: bool
 
-    def perform(self, broker: Broker, act: Act, question: Callable[[str], str]) -> DeadLetters:
+    def perform(
+        self, broker: Broker, act: Callable[[DeadLetters], Iterator[int]], question: Callable[[str], str]
+    ) -> DeadLetters:
         """Select dead letters, ask, and act on them in batches. `question` gets them in words."""
         source, now = broker.queue(self.queue), broker.server_time()
         letters = DeadLetters(source, self.wanted, now)
