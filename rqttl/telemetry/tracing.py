@@ -22,9 +22,6 @@ from rqttl.errors import QueueFull, RqttlError
 from rqttl.events import Observer, Operation
 from rqttl.policies.patterns import compile_pattern
 from rqttl.protocol.codec import pack_extras
-from rqttl.store.cluster import Seeds
-from rqttl.store.connections import Address
-from rqttl.store.driver import RedisDriver
 from rqttl.types import Header, Message, Receipt
 
 # The conventions of version 1.44 and our own names. A test compares them with the package. The conventions are still in
@@ -115,14 +112,8 @@ class Place:
 
 def server_of(broker: object) -> Attributes:
     """Return the address of the server of a broker; empty while it is unknown: an embedded server may start later."""
-    driver, client = getattr(broker, "_driver", None), getattr(broker, "_client", None)
-    if isinstance(driver, RedisDriver):
-        server = driver.store.address
-    elif isinstance(client, Seeds):
-        server = client.address
-    elif (pool := getattr(client, "connection_pool", None)) is not None:
-        server = Address.of(pool)
-    else:
+    server = getattr(broker, "address", None)
+    if server is None:
         return {}
     if server.path:
         return {SERVER_ADDRESS: server.path}
