@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import redis
 
-from rqttl import checks, units
 from rqttl import events as hook
+from rqttl import units
 from rqttl.checks import check_queue_name
 from rqttl.consuming import several
 from rqttl.consuming.consumer import Consumer
@@ -105,11 +105,7 @@ class Broker:
         patience: Duration | None = None,
         slotted: bool = False,
     ) -> None:
-        seconds = None if patience is None else units.duration(patience, "patience") / 1000
-        checks.boolean(slotted, "slotted")
-        self._driver = driver(client, namespace, slotted=True) if slotted else driver(client, namespace)
-        if seconds is not None:
-            self._driver.store.exchanges.patience = seconds
+        self._driver = driver(client, namespace, patience=patience, slotted=slotted)
         self._server = server
         self.observer = hook.observer_of_new(self)
 
@@ -331,9 +327,10 @@ class Broker:
         return units.as_datetime(self._driver.perform(steps.server_time()))
 
     def interrupt(self) -> None:
-        """End every wait of this broker, in all threads and from now on, as if its time were over.
+        """End every wait of this broker, from now on, as if its time were over.
 
-        It is for the end of a process. A signal handler may call it, and no message that was handed out gets lost.
+        It is for the end of a process. Any thread and any signal handler may call it, and no message that was handed
+        out gets lost.
         """
         self._driver.interrupt()
 

@@ -56,7 +56,7 @@ class Queue:
         self._driver = driver
 
     def __repr__(self) -> str:
-        return f"<Queue {self.name!r}>"
+        return f"<{type(self).__name__} {self.name!r}>"
 
     # Sending
 

@@ -31,7 +31,7 @@ def enter_reaper(broker: Broker) -> None:
 
 def broker_on(driver: RedisDriver) -> Broker:
     """A broker that performs everything with this driver."""
-    return Broker(redis_of(driver), driver=lambda *_: driver)
+    return Broker(redis_of(driver), driver=lambda *_, **__: driver)
 
 
 def broker_of(queue: Queue) -> Broker:

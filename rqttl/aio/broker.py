@@ -1,43 +1,44 @@
-"""Brokers and queues of the asyncio interface. Docstrings that are missing here are those of the sync one."""
+"""Brokers and queues of asyncio. Text between marks is written from the sync ones; missing docstrings are theirs."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
-from time import perf_counter
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from redis.asyncio import ConnectionPool, Redis, RedisCluster
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
+from redis.asyncio import Redis, RedisCluster
 
-from rqttl import checks, units
-from rqttl import events as hook
 from rqttl.aio.consumer import AsyncConsumer, AsyncDelivery, AsyncRunner, Handler
 from rqttl.aio.driver import AsyncDriver
-from rqttl.aio.sentinel import KINDS, adopted
+from rqttl.aio.sentinel import adopted, open_client
+from rqttl.delivery import Settler, delivered
+from rqttl.embedded.folder import SCHEME, folder_of, locate, url_in_use
+
+# isort: split
+# <!-- imports -->
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from time import perf_counter
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from rqttl import events as hook
+from rqttl import units
 from rqttl.checks import check_queue_name
 from rqttl.consuming import settling, several
 from rqttl.consuming.handling import check_sizes
-from rqttl.delivery import Settler, delivered
 from rqttl.deployments import Deployment, Plan
-from rqttl.embedded.folder import SCHEME, folder_of, locate, url_in_use
-from rqttl.errors import InvalidInput
+from rqttl.errors import InvalidInput, QueueFull
 from rqttl.events import Events, Observer
 from rqttl.flows import deployment, policies, queues, reading, receive, roster, single, steps, sweeping
 from rqttl.flows import messages as message_flows
-from rqttl.flows.receive import ReceiveResult
-from rqttl.flows.steps import Flow
+from rqttl.flows.receive import ReceiveResult, lease_ms
 from rqttl.options import QueueOptions, UpdateResult
 from rqttl.policies import Explanation, Policy
 from rqttl.policies.patterns import Syntax
 from rqttl.protocol.keys import META
-from rqttl.store.cluster import Seeds, is_cluster_url, lent, patience_of, seeds_of_url
-from rqttl.store.connections import TIME_OUTS, UNLIMITED, Address, checked_client, pool_for
-from rqttl.store.sentinel import is_sentinel_url, is_service, pool_of_service
+from rqttl.store.cluster import Seeds
+from rqttl.store.connections import Address
 from rqttl.store.topology import node_info
 from rqttl.text import format_value
 from rqttl.types import (
@@ -65,13 +66,14 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from rqttl.embedded.server import EmbeddedServer
-    from rqttl.errors import QueueFull
     from rqttl.options import OptionArguments
+# <!-- /imports -->
 
 
 class AsyncQueue:
     """A handle on one queue. Every method that calls Redis raises `QueueNotFound` if the queue does not exist."""
 
+    # <!-- queue -->
     def __init__(self, driver: AsyncDriver, name: str, declared: Declared | None = None) -> None:
         #: The name of the queue.
         self.name = name
@@ -80,7 +82,7 @@ class AsyncQueue:
         self._driver = driver
 
     def __repr__(self) -> str:
-        return f"<AsyncQueue {self.name!r}>"
+        return f"<{type(self).__name__} {self.name!r}>"
 
     # Sending
 
@@ -127,8 +129,9 @@ class AsyncQueue:
         return await self._driver.perform(message_flows.cancel(self._driver.keyspace, self.name, id))
 
     async def reschedule(self, id: str, *, delay: Duration | None = None, deliver_at: Instant | None = None) -> int:
-        flow = message_flows.reschedule(self._driver.keyspace, self.name, id, delay, deliver_at)
-        return await self._driver.perform(flow)
+        return await self._driver.perform(
+            message_flows.reschedule(self._driver.keyspace, self.name, id, delay, deliver_at)
+        )
 
     # Single messages
 
@@ -169,50 +172,12 @@ class AsyncQueue:
         self, count: int, wait: Duration | None = None, lease: Duration | None = None, *, auto_ack: bool = False
     ) -> list[AsyncDelivery]:
         ms = receive.lease_ms(lease)
-        flow = receive.receive_many(self.name, count, wait, ms, auto_ack=auto_ack)
-        observer, since = self._driver.events.observer, perf_counter()
-        received = self._deliveries(await self._driver.perform(flow, self._give_back), ms)
-        hook.received(observer, self.name, received, since)
-        return received
-
-    def _give_back(self, batches: list[ReceiveResult]) -> Flow[None]:
-        """Give back messages that nobody waits for any more, uncounted. With `auto_ack` they are gone."""
-        leased = [item for item in self._deliveries(batches, None) if not item.settled]
-        return settling.give_back(self._driver.keyspace, self.name, leased)
-
-    def _deliveries(self, batches: list[ReceiveResult], lease: int | None) -> list[AsyncDelivery]:
-        settler = Settler(self._settle, self._driver.events, self._driver.keep)
-        return [item for claimed in batches for item in delivered(AsyncDelivery, settler, claimed, lease)]
-
-    def consume(
-        self, prefetch: int = 100, *, lease: Duration | None = None, wait: Duration | None = None
-    ) -> AsyncConsumer:
-        """Iterate over deliveries. Lease up to `prefetch` at a time; a task renews the leases. See `AsyncConsumer`."""
-        return AsyncConsumer(self._driver, self.name, prefetch, lease=lease, wait=wait)
-
-    async def run(
-        self,
-        handler: Handler,
-        concurrency: int = 1,
-        *,
-        prefetch: int | None = None,
-        lease: Duration | None = None,
-        wait: Duration | None = None,
-        stop: asyncio.Event | None = None,
-        raise_errors: bool = False,
-    ) -> RunCounts:
-        """`Queue.run` for an event loop: see its docstring for failures, `wait`, signals, `stop` and `raise_errors`.
-
-        `handler` is an `async def`. `concurrency` tasks call it, each with one message at a time. Up to `prefetch`
-        messages (10 for each task) are fetched at a time. Their leases are renewed while handlers work. A plain `def`
-        ends the run at its first message, which goes back. `stop` is an `asyncio.Event`. A cancelled run cancels its
-        handlers, and their messages go back.
-        """
-        if stop is not None and not callable(getattr(stop, "wait", None)):
-            raise InvalidInput(f"stop: expected an asyncio.Event, got {format_value(stop)}")
-        concurrency, fetched = check_sizes(concurrency, prefetch, "concurrency")
-        deliveries = self.consume(fetched, lease=lease, wait=wait)
-        return await AsyncRunner(self._driver, deliveries, handler, concurrency, raise_errors=raise_errors).run(stop)
+        driver, since = self._driver, perf_counter()
+        known = driver.configs.get(self.name)
+        batches = await driver.perform(
+            receive.receive_many(self.name, count, wait, ms, auto_ack=auto_ack, config=known)
+        )
+        return self._deliveries(batches, ms, since)
 
     # Settling
 
@@ -284,8 +249,9 @@ class AsyncQueue:
         return await self._driver.perform(message_flows.purge(self._driver.keyspace, self.name, state))
 
     async def purge_many(self, sequences: Iterable[str], *, unread: bool = False) -> int:
-        flow = message_flows.purge_many(self._driver.keyspace, self.name, sequences, unread=unread)
-        return await self._driver.perform(flow)
+        return await self._driver.perform(
+            message_flows.purge_many(self._driver.keyspace, self.name, sequences, unread=unread)
+        )
 
     async def redrive(
         self, limit: int | None = None, reason: str | None = None, source: str | None = None, to: str | None = None
@@ -301,6 +267,45 @@ class AsyncQueue:
         flow = queues.delete(self._driver.keyspace, self.name, if_unused=if_unused, if_empty=if_empty)
         return await self._driver.perform(flow)
 
+    # <!-- /queue -->
+
+    def _deliveries(self, batches: Sequence[ReceiveResult], lease: int | None, since: float) -> list[AsyncDelivery]:
+        events = self._driver.events
+        settler = Settler(self._settle, events, self._driver.keep)
+        received = [item for claimed in batches for item in delivered(AsyncDelivery, settler, claimed, lease)]
+        hook.received(events.observer, self.name, received, since)
+        return received
+
+    def consume(
+        self, prefetch: int = 100, *, lease: Duration | None = None, wait: Duration | None = None
+    ) -> AsyncConsumer:
+        """Iterate over deliveries. Lease up to `prefetch` at a time; a task renews the leases. See `AsyncConsumer`."""
+        return AsyncConsumer(self._driver, self.name, prefetch, lease=lease, wait=wait)
+
+    async def run(
+        self,
+        handler: Handler,
+        concurrency: int = 1,
+        *,
+        prefetch: int | None = None,
+        lease: Duration | None = None,
+        wait: Duration | None = None,
+        stop: asyncio.Event | None = None,
+        raise_errors: bool = False,
+    ) -> RunCounts:
+        """`Queue.run` for an event loop: see its docstring for failures, `wait`, signals, `stop` and `raise_errors`.
+
+        `handler` is an `async def`. `concurrency` tasks call it, each with one message at a time. Up to `prefetch`
+        messages (10 for each task) are fetched at a time. Their leases are renewed while handlers work. A plain `def`
+        ends the run at its first message, which goes back. `stop` is an `asyncio.Event`. A cancelled run cancels its
+        handlers, and their messages go back.
+        """
+        if stop is not None and not callable(getattr(stop, "wait", None)):
+            raise InvalidInput(f"stop: expected an asyncio.Event, got {format_value(stop)}")
+        concurrency, fetched = check_sizes(concurrency, prefetch, "concurrency")
+        deliveries = self.consume(fetched, lease=lease, wait=wait)
+        return await AsyncRunner(self._driver, deliveries, handler, concurrency, raise_errors=raise_errors).run(stop)
+
 
 def connect_async(
     url: str | None = None, *, namespace: str = "rqttl", patience: Duration | None = None, slotted: bool = False
@@ -309,18 +314,6 @@ def connect_async(
     if not isinstance(used, str) or not used.startswith(SCHEME):
         return AsyncBroker(open_client(used), namespace, patience=patience, slotted=slotted)
     return AsyncBroker(None, namespace, folder=locate(folder_of(used)), patience=patience, slotted=slotted)
-
-
-def open_client(url: str) -> Redis | Seeds:
-    """A client for a URL, with time-outs, without hidden retries. Raises `InvalidInput`, which never shows the URL."""
-    settings = {"retry": Retry(NoBackoff(), 0), "max_connections": UNLIMITED, **TIME_OUTS}
-
-    def make(url: str) -> ConnectionPool:
-        return pool_for(url, lambda url: ConnectionPool.from_url(url, **settings))
-
-    if is_cluster_url(url):
-        return seeds_of_url(url, make)
-    return Redis(connection_pool=pool_of_service(url, make, KINDS) if is_sentinel_url(url) else make(url))
 
 
 class AsyncBroker:
@@ -344,38 +337,50 @@ class AsyncBroker:
         patience: Duration | None = None,
         slotted: bool = False,
     ) -> None:
-        if isinstance(client, RedisCluster):
-            client = lent(client)
-        given = isinstance(client, Seeds) or (client is None and folder is not None)
-        self._client: Any = client if given else checked_client(adopted(client), Redis)
-        seconds = patience_of(self._client) if patience is None else units.duration(patience, "patience") / 1000
         self._folder = folder
         self._server: EmbeddedServer | None = None
-        source = client if isinstance(client, Seeds) else self._open
-        checks.boolean(slotted, "slotted")
-        self._driver = driver(source, namespace, slotted=True) if slotted else driver(source, namespace)
-        self._driver.store.exchanges.patience = seconds
-        self._driver.store.exchanges.is_service = is_service(self._client)
+        self._client: Any = None if client is None and folder is not None else adopted(client)
+        self._driver = driver(self._client or self._open, namespace, patience=patience, slotted=slotted)
         self.observer = hook.observer_of_new(self)
 
     async def _open(self) -> Any:
-        """The client, for the first call. The embedded server starts in a thread."""
-        if self._client is None:
-            from rqttl.embedded import server as embedded
+        """Start the embedded server, in a thread. Returns a client of it."""
+        from rqttl.embedded import server as embedded
 
-            self._server = await asyncio.get_running_loop().run_in_executor(None, embedded.acquire, self._folder)
-            self._client = open_client(self._server.url)
+        self._server = await asyncio.get_running_loop().run_in_executor(None, embedded.acquire, self._folder)
+        self._client = open_client(self._server.url)
         return self._client
-
-    def __repr__(self) -> str:
-        at = self.address or f"embedded://{self._folder}"
-        return f"<AsyncBroker {at} namespace {self._driver.keyspace.namespace!r}>"
 
     @property
     def address(self) -> Address | None:
         client = self._client
         return client.address if isinstance(client, Seeds) else client and Address.of(client.connection_pool)
 
+    def __repr__(self) -> str:
+        at = self.address or f"embedded://{self._folder}"
+        return f"<AsyncBroker {at} namespace {self._driver.keyspace.namespace!r}>"
+
+    async def aclose(self) -> None:
+        """End all waits, carry out all calls that have begun, close the connections, and leave an embedded server.
+
+        No task and no connection is left. Every later call of the broker, its queues, consumers and deliveries raises
+        `BrokerClosed`. So does a call that waits in another task. A second `aclose` has no effect.
+        """
+        await self._driver.aclose()
+        server, self._server = self._server, None
+        if server is not None:
+            await asyncio.get_running_loop().run_in_executor(None, server.close)
+
+    async def __aenter__(self) -> Self:
+        self._driver.enter()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    # <!-- broker -->
     @property
     def events(self) -> Events:
         return self._driver.events
@@ -390,12 +395,14 @@ class AsyncBroker:
 
     async def declare_queue(self, name: str, **options: Unpack[OptionArguments]) -> AsyncQueue:
         read = QueueOptions.read(name, options)
-        declared = await self._driver.perform(queues.declare(self._driver.keyspace, read))
-        return AsyncQueue(self._driver, read.queue, declared)
+        return AsyncQueue(
+            self._driver, read.queue, await self._driver.perform(queues.declare(self._driver.keyspace, read))
+        )
 
     async def preview_declaration(self, name: str, **options: Unpack[OptionArguments]) -> UpdateResult | None:
-        flow = queues.preview_declaration(self._driver.keyspace, QueueOptions.read(name, options))
-        return await self._driver.perform(flow)
+        return await self._driver.perform(
+            queues.preview_declaration(self._driver.keyspace, QueueOptions.read(name, options))
+        )
 
     def queue(self, name: str) -> AsyncQueue:
         self._driver.check_open()
@@ -424,19 +431,13 @@ class AsyncBroker:
         *,
         auto_ack: bool = False,
     ) -> list[AsyncDelivery]:
-        names, ms, since = list(several.read_weights(queues)), receive.lease_ms(lease), perf_counter()
-        flow = several.receive(names, max, wait, ms, auto_ack=auto_ack)
+        names, ms, since = list(several.read_weights(queues)), lease_ms(lease), perf_counter()
+        batches = await self._driver.perform(several.receive(names, max, wait, ms, auto_ack=auto_ack))
         received: list[AsyncDelivery] = []
-        for claimed in await self._driver.perform(flow, self._give_back):
-            queue = AsyncQueue(self._driver, claimed.config.name)
-            received += queue._deliveries([claimed], ms)  # noqa: SLF001  # of this module
-            hook.received(self.observer, queue.name, received[-len(claimed.entries) :], since)
-        return received
-
-    def _give_back(self, batches: list[ReceiveResult]) -> Flow[None]:
         for claimed in batches:
             queue = AsyncQueue(self._driver, claimed.config.name)
-            yield from queue._give_back([claimed])  # noqa: SLF001  # of this module
+            received += queue._deliveries([claimed], ms, since)  # noqa: SLF001  # as `receive_many` of the queue
+        return received
 
     def consume(
         self,
@@ -497,7 +498,7 @@ class AsyncBroker:
     async def apply_plan(self, plan: Plan) -> Effect:
         return await self._driver.perform(deployment.carry_out(self._driver.keyspace, plan))
 
-    async def node_of(self, queue: str) -> NodeInfo | None:
+    def node_of(self, queue: str) -> NodeInfo | None:
         return node_info(self._driver.store.topology, self._driver.keyspace.key(queue, META))
 
     async def reaper_count(self) -> int:
@@ -510,29 +511,6 @@ class AsyncBroker:
         return units.as_datetime(await self._driver.perform(steps.server_time()))
 
     def interrupt(self) -> None:
-        """End every wait of this broker, from now on, as if its time were over.
-
-        It is for the end of a process. Any thread and any signal handler may call it, and no message that was handed
-        out gets lost.
-        """
         self._driver.interrupt()
 
-    async def aclose(self) -> None:
-        """End all waits, carry out all calls that have begun, close the connections, and leave an embedded server.
-
-        No task and no connection is left. Every later call of the broker, its queues, consumers and deliveries raises
-        `BrokerClosed`. So does a call that waits in another task. A second `aclose` has no effect.
-        """
-        await self._driver.aclose()
-        server, self._server = self._server, None
-        if server is not None:
-            await asyncio.get_running_loop().run_in_executor(None, server.close)
-
-    async def __aenter__(self) -> Self:
-        self._driver.enter()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
+    # <!-- /broker -->

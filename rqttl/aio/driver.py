@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from collections.abc import Callable, Coroutine, Hashable
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from functools import partial
 from types import CoroutineType, GeneratorType
 from typing import Any, Generic, TypeVar
 
-from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from rqttl.aio.store import AsyncStore, Call, is_usual, made, made_together
-from rqttl.checks import check_namespace
+from rqttl.aio.store import AsyncStore, Call, Source, is_usual, made, made_together
+from rqttl.checks import boolean, check_namespace
+from rqttl.consuming.settling import give_back
 from rqttl.errors import BrokerClosed, ContractError, InvalidInput, QueueNotFound
 from rqttl.events import Events, WaitEvent
 from rqttl.flows.queues import Memory
+from rqttl.flows.receive import Batches
 from rqttl.flows.steps import (
     ABANDONED,
     ENDED,
@@ -36,9 +37,11 @@ from rqttl.flows.steps import (
 from rqttl.protocol.commands import BriefCommand, Command, DiskCommand, ReplicaCommand
 from rqttl.protocol.keys import META, Keyspace
 from rqttl.runtime.interrupt import Interrupt, Timing
-from rqttl.store.cluster import STALL, Seeds
+from rqttl.store.cluster import STALL, Seeds, patience_of
 from rqttl.store.exchanges import explained
+from rqttl.store.sentinel import is_service
 from rqttl.store.topology import OneServer, Trip
+from rqttl.types import Duration
 
 T = TypeVar("T")
 
@@ -54,16 +57,19 @@ class AsyncDriver:
 
     def __init__(
         self,
-        source: Callable[[], Awaitable[Redis]] | Seeds,
+        source: Source | Seeds,
         namespace: str,
         *,
         events: Events | None = None,
         timing: Timing | None = None,
+        patience: Duration | None = None,
         slotted: bool = False,
     ) -> None:
-        self.keyspace = Keyspace(check_namespace(namespace), slotted or isinstance(source, Seeds))
+        self.keyspace = Keyspace(check_namespace(namespace), boolean(slotted, "slotted") or isinstance(source, Seeds))
         self.events = events or Events()
         self.store = AsyncStore(source, self.keyspace, self.events, self.keep)
+        self.store.exchanges.patience = patience_of(source, patience)
+        self.store.exchanges.is_service = is_service(source)
         self.timing = timing or Timing()
         self.memory = Memory(self.keyspace)
         self.configs = self.memory.configs
@@ -108,8 +114,8 @@ class AsyncDriver:
         hasty.use(self.store.hasty(), lambda _: None, STALL)
         return hasty
 
-    async def perform(self, flow: Flow[T], orphaned: Callable[[T], Flow[object]] | None = None) -> T:
-        """Carry out a flow. If its caller is cancelled, `orphaned` makes the flow that gives back its result."""
+    async def perform(self, flow: Flow[T]) -> T:
+        """Carry out a flow. Messages that it has received go back if its caller is cancelled, or the broker closed."""
         if self._loop is not asyncio.get_running_loop() or self.closed.asked():
             self.enter()
         run = Run(self, flow)
@@ -117,7 +123,7 @@ class AsyncDriver:
         try:
             result = await run.proceed()
         except asyncio.CancelledError:
-            self.keep(self._go_on(run, orphaned))
+            self.keep(self._go_on(run))
             raise
         except QueueNotFound as error:
             error.namespace = self.keyspace.namespace
@@ -131,19 +137,19 @@ class AsyncDriver:
             self._under_way -= 1
             if not self._under_way and self.closed.asked():
                 self._idle.set()
-        if orphaned is not None and self.closed.asked():
-            await self.wait_for(self.finish(orphaned(result)))
+        if isinstance(result, Batches) and self.closed.asked():
+            await self.wait_for(self.finish(give_back(self.keyspace, result, self.events)))
             raise BrokerClosed
         return result
 
-    async def _go_on(self, run: Run[T], orphaned: Callable[[T], Flow[object]] | None) -> None:
+    async def _go_on(self, run: Run[Any]) -> None:
         """Carry out a flow whose caller was cancelled."""
         run.abandoned = run.abandoned or Interrupt()
         run.abandoned.ask()
         try:
             result = await run.proceed()
-            if orphaned is not None:
-                await self.finish(orphaned(result))
+            if isinstance(result, Batches):
+                await self.finish(give_back(self.keyspace, result, self.events))
         except Exception as error:  # noqa: BLE001  # no caller is left to see it
             logger.warning("a call whose caller was cancelled has failed: %s: %s", type(error).__name__, error)
 

@@ -1,4 +1,4 @@
-"""Sentinel for an event loop: connections that ask for the primary on every connect, and the tasks that watch it."""
+"""Clients for an event loop, and Sentinel: connections that ask for the primary, and the tasks that watch it."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ import os
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
-from redis.asyncio import Connection, SSLConnection
+from redis.asyncio import Connection, ConnectionPool, Redis, RedisCluster, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 
+from rqttl.aio.store import drive
 from rqttl.store import sentinel
 from rqttl.store.blocking import keep_alive
-from rqttl.store.sentinel import Address, Service, check_role, check_switches
+from rqttl.store.cluster import Seeds, is_cluster_url, lent, seeds_of_url
+from rqttl.store.connections import TIME_OUTS, UNLIMITED, checked_client, pool_for
+from rqttl.store.sentinel import Address, Service, check_role, check_switches, is_sentinel_url, pool_of_service
 from rqttl.store.watcher import AGAIN, CHANNELS
-
-T = TypeVar("T")
 
 
 class AsyncService(Service):
@@ -35,19 +36,7 @@ class AsyncService(Service):
         if not self._watchers and not self._closed:
             loop = asyncio.get_running_loop()
             self._watchers = [loop.create_task(self._watch(one)) for one in self.sentinels]
-        asking, reply = self.ask(), None
-        error: Exception | None = None
-        while True:
-            try:
-                one = asking.send(reply) if error is None else asking.throw(error)
-            except StopIteration as done:
-                found: Address = done.value
-                return found
-            reply = error = None
-            try:
-                reply = await self._query(one)
-            except (RedisError, OSError) as failure:
-                error = failure
+        return await drive(self.ask(), self._query)
 
     async def close(self) -> None:
         """End the watchers."""
@@ -145,6 +134,20 @@ async def _greet(connection: Any) -> None:
 KINDS: sentinel.Kinds = (AsyncService, AsyncPrimaryConnection, AsyncTLSPrimaryConnection)
 
 
-def adopted(client: T) -> T:
-    """See `rqttl.store.sentinel.adopted`."""
-    return sentinel.adopted(client, KINDS)
+def adopted(client: Redis | RedisCluster | Seeds | None) -> Redis | Seeds:
+    """See `rqttl.store.cluster.adopted`. Raises `InvalidInput`."""
+    if isinstance(client, Seeds):
+        return client
+    return lent(client) if isinstance(client, RedisCluster) else checked_client(sentinel.adopted(client, KINDS), Redis)
+
+
+def open_client(url: str) -> Redis | Seeds:
+    """A client for a URL, with time-outs, without hidden retries. Raises `InvalidInput`, which never shows the URL."""
+    settings = {"retry": Retry(NoBackoff(), 0), "max_connections": UNLIMITED, **TIME_OUTS}
+
+    def make(url: str) -> ConnectionPool:
+        return pool_for(url, lambda url: ConnectionPool.from_url(url, **settings))
+
+    if is_cluster_url(url):
+        return seeds_of_url(url, make)
+    return Redis(connection_pool=pool_of_service(url, make, KINDS) if is_sentinel_url(url) else make(url))

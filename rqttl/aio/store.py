@@ -31,9 +31,12 @@ from rqttl.store.blocking import PAUSE, REPLY, SLACK, asked, keep_alive
 from rqttl.store.cluster import STALL, Cluster, Seeds
 from rqttl.store.connections import QUICK, is_exhausted, is_spoilt
 from rqttl.store.exchanges import FAILURES, HASTE, SOCKET_TIMEOUT, Exchanges, NotSent, refuses_for_now, wait_outcome
-from rqttl.store.topology import Calls, Exchange, OneServer, Topology, Trip
+from rqttl.store.topology import Calls, OneServer, Topology, Trip
 
+S = TypeVar("S")
 T = TypeVar("T")
+#: A client, or what opens it before the first call.
+Source = Redis | Callable[[], Awaitable[Redis]]
 Keep = Callable[[Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
 
 #: Unsent bytes beyond which callers wait until Redis has taken some.
@@ -376,13 +379,12 @@ def is_usual(command: Command, reply: Any) -> bool:
 class AsyncNode:
     """One server: the connection that all calls share, and those of waits. `keep` makes a task that nobody cancels.
 
-    `open_client` is awaited once, before the first call. Calls that Redis has to confirm have connections of their own,
-    one for each `durability`: no other call waits behind them.
+    Calls that Redis has to confirm have connections of their own, by `durability`: no other call waits behind them.
     """
 
     def __init__(
         self,
-        open_client: Callable[[], Awaitable[Redis]],
+        source: Source,
         keep: Keep,
         is_in_use: Callable[[], Coroutine[Any, Any, bool]] | None = None,
         durability: str = "",
@@ -391,7 +393,7 @@ class AsyncNode:
         self._durability = durability
         self._durable: dict[str, AsyncNode] = {}
         self._is_in_use = is_in_use
-        self._open_client = open_client
+        self._source = source
         self._keep = keep
         self._shared: SharedConnection | None = None
         self._opening: asyncio.Task[SharedConnection] | None = None
@@ -498,7 +500,8 @@ class AsyncNode:
     async def _open(self) -> SharedConnection:
         try:
             if self._client is None:
-                self._client = await self._open_client()
+                source = self._source
+                self._client = source if isinstance(source, Redis) else await source()
                 self._waits = Waits(self._client.connection_pool)
             pool = self._client.connection_pool
             try:
@@ -524,9 +527,7 @@ class AsyncNode:
 class AsyncStore:
     """Runs commands on Redis, each at the node of its key. See `AsyncNode`."""
 
-    def __init__(
-        self, source: Callable[[], Awaitable[Redis]] | Seeds, keyspace: Keyspace, events: Events, keep: Keep
-    ) -> None:
+    def __init__(self, source: Source | Seeds, keyspace: Keyspace, events: Events, keep: Keep) -> None:
         self.topology = _topology(source, keep)
         self._events, self._keep = events, keep
         self.exchanges = Exchanges(self.topology, keyspace, events, lambda: asyncio.get_running_loop().time())
@@ -603,7 +604,7 @@ class AsyncStore:
             await node.close()
 
 
-def _topology(source: Callable[[], Awaitable[Redis]] | Seeds, keep: Keep) -> Topology[AsyncNode]:
+def _topology(source: Source | Seeds, keep: Keep) -> Topology[AsyncNode]:
     if not isinstance(source, Seeds):
         return OneServer(AsyncNode(source, keep))
     seeds = source
@@ -618,31 +619,31 @@ def _topology(source: Callable[[], Awaitable[Redis]] | Seeds, keep: Keep) -> Top
 
     async def is_in_use(node: AsyncNode) -> bool:
         with suppress(*FAILURES):  # without an answer nobody says otherwise
-            await within_stall(cluster.learn(node))
+            await drive(cluster.learn(node), _within_stall)
         return node in cluster.nodes
 
     cluster = Cluster(make, seeds)
     return cluster
 
 
-async def within_stall(exchange: Exchange[T]) -> T:
-    """Carry out an exchange. Each round trip is over after `STALL` seconds."""
-    answer: Any = None
-    error: Exception | None = None
-    while True:
-        try:
-            step: Any = exchange.send(answer) if error is None else exchange.throw(error)
-        except StopIteration as done:
-            result: T = done.value
-            return result
-        answer, error = None, None
-        try:
-            if isinstance(step, Trip):
-                answer = await made(step, STALL)
+async def drive(flow: Generator[S, Any, T], perform: Callable[[S], Awaitable[Any]]) -> T:
+    """See `rqttl.flows.steps.drive`."""
+    try:
+        step = next(flow)
+        while True:
+            try:
+                answer = await perform(step)
+            except Exception as error:  # noqa: BLE001  # the flow decides about it
+                step = flow.throw(error)
             else:
-                await asyncio.sleep(step)
-        except FAILURES as failure:
-            error = failure
+                step = flow.send(answer)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+
+
+async def _within_stall(step: Any) -> Any:
+    return await (made(step, STALL) if isinstance(step, Trip) else asyncio.sleep(step))
 
 
 async def made(trip: Trip, seconds: float | None = None) -> Any:

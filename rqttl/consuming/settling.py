@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from rqttl import events as hook
 from rqttl import units
-from rqttl.delivery import LOST, UNKNOWN, Delivered, by_lease, check_unsettled
+from rqttl.delivery import LOST, UNKNOWN, Delivered, Settler, by_lease, check_unsettled, delivered
 from rqttl.errors import InvalidInput, LeaseLost, OutcomeUnknown
+from rqttl.events import Events
 from rqttl.flows import steps
+from rqttl.flows.receive import Batches
 from rqttl.flows.steps import Flow
 from rqttl.protocol import codec, commands
 from rqttl.protocol.commands import BATCH, READ_BYTES, Command, Ok, QueueConfig, Refused, Word
@@ -46,13 +50,14 @@ def settle(
     return hook.settled(events.observer, queue, how, deliveries, flow)
 
 
-def give_back(keyspace: Keyspace, queue: str, deliveries: Sequence[Delivered]) -> Flow[None]:
-    """Give deliveries back, uncounted, those whose lease holds."""
-    try:
-        if deliveries:
-            yield from settle(keyspace, queue, "release", deliveries)
-    except LeaseLost:
-        pass  # these messages are back already
+def give_back(keyspace: Keyspace, batches: Batches, events: Events) -> Flow[None]:
+    """Give back what a call has received, uncounted, if its lease holds. With `auto_ack` it is gone."""
+    for claimed in batches:
+        name = claimed.config.name
+        settler = Settler(partial(settle, keyspace, name), events)
+        with suppress(LeaseLost):  # these messages are back already
+            leased = delivered(Delivered, settler, claimed, None) if claimed.token else []
+            yield from settle(keyspace, name, "release", leased)
 
 
 def _settle(

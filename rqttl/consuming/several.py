@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from rqttl import checks, units
 from rqttl.checks import MOST_WEIGHT, check_queue_name
 from rqttl.errors import InvalidInput, PoolExhausted, QueueNotFound
-from rqttl.flows.receive import PERIOD, ReceiveResult, receive_once
+from rqttl.flows.receive import PERIOD, Batches, ReceiveResult, receive_once
 from rqttl.flows.steps import ABANDONED, Flow, GetConfig, Now, Read, WaitForWakeup
 from rqttl.protocol.commands import ABSENT, BATCH, Presence
 from rqttl.protocol.keys import WAKEUP, Keyspace
@@ -270,7 +270,7 @@ def _take_turn(
 
 def receive(
     names: Sequence[str], count: int, wait: Duration | None, lease: int | None, *, auto_ack: bool
-) -> Flow[list[ReceiveResult]]:
+) -> Flow[Batches]:
     """Take up to `count` messages, of the first queue with messages first. Wait up to `wait` for the first message."""
     count, patience = checks.whole(count, "max"), 0 if wait is None else int(units.duration(wait, "wait"))
     queues, consumer = Queues(), secrets.token_hex(8) if patience else ""
@@ -282,7 +282,7 @@ def receive(
         own = Presence(consumer, block, 0, ticket) if consumer else ABSENT
         return receive_once(name, count, lease, auto_ack=auto_ack, presence=own)
 
-    batches: list[ReceiveResult] = []
+    batches = Batches()
     failure: QueueNotFound | None = None
     try:
         while count and (batch := (yield from take(queues, claim, min(count, BATCH), patience))):

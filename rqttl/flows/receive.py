@@ -37,6 +37,10 @@ class ReceiveResult(NamedTuple):
     more: bool
 
 
+class Batches(list[ReceiveResult]):
+    """The results of a call for messages. The driver of asyncio gives them back if nobody waits for them."""
+
+
 def receive_once(
     queue: str,
     count: int,
@@ -148,13 +152,13 @@ def receive_many(
     *,
     auto_ack: bool,
     config: QueueConfig | None = None,
-) -> Flow[list[ReceiveResult]]:
+) -> Flow[Batches]:
     """Take up to `count` messages in batches, waiting for the first message up to `wait`. `lease` is in ms."""
     if type(count) is not int or count < 1:
         count = checks.whole(count, "count")
     patience = 0 if wait is None else int(units.duration(wait, "wait"))
     consumer = secrets.token_hex(8) if patience else ""
-    batches: list[ReceiveResult] = []
+    batches = Batches()
     while count:
         most = min(count, BATCH)
         batch = yield from receive(

@@ -20,6 +20,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import AskError, ConnectionError, MovedError, RedisError, TimeoutError
 from redis.retry import Retry
 
+from rqttl import units
 from rqttl.errors import InvalidInput
 from rqttl.flows.steps import drive
 from rqttl.protocol.keys import SLOTS, slot_of
@@ -28,6 +29,7 @@ from rqttl.store.connections import SSL, TIME_OUTS, UNLIMITED, USER_FORM, Addres
 from rqttl.store.exchanges import FAILURES, HASTE, NotSent
 from rqttl.store.sentinel import PATIENCE, is_service
 from rqttl.store.topology import Exchange, Trip
+from rqttl.types import Duration
 
 N = TypeVar("N")
 Place = tuple[str, int]
@@ -202,8 +204,10 @@ def adopted(client: redis.Redis | redis.RedisCluster | Seeds) -> redis.Redis | S
     return lent(client) if isinstance(client, redis.RedisCluster) else sentinel.adopted(client)
 
 
-def patience_of(client: object) -> float | None:
-    """Seconds for which calls are made again, because a failover takes less; `None` for one server."""
+def patience_of(client: object, patience: Duration | None) -> float | None:
+    """Seconds for which calls are made again: `patience`, else more than a failover takes; `None` for one server."""
+    if patience is not None:
+        return units.duration(patience, "patience") / 1000
     return PATIENCE if isinstance(client, Seeds) or is_service(client) else None
 
 

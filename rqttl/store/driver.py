@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 import redis
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
-from rqttl.checks import check_namespace
+from rqttl.checks import boolean, check_namespace
 from rqttl.errors import BrokerClosed, ContractError, InvalidInput, PoolExhausted, QueueNotFound
 from rqttl.events import Events, WaitEvent, timed
 from rqttl.flows.queues import Memory
@@ -48,6 +48,7 @@ from rqttl.store.exchanges import FAILURES, HASTE, SOCKET_TIMEOUT, Exchanges, No
 from rqttl.store.sentinel import is_service
 from rqttl.store.topology import OneServer, Topology, Trip
 from rqttl.text import format_value
+from rqttl.types import Duration
 
 if TYPE_CHECKING:
     from redis.client import PubSub
@@ -240,15 +241,16 @@ class RedisDriver:
         timing: Waiter | None = None,
         topology: Topology[RedisNode] | None = None,
         *,
+        patience: Duration | None = None,
         slotted: bool = False,
     ) -> None:
         used = adopted(client)
-        self.keyspace = Keyspace(check_namespace(namespace), slotted or isinstance(used, Seeds))
+        self.keyspace = Keyspace(check_namespace(namespace), boolean(slotted, "slotted") or isinstance(used, Seeds))
         self.events = Events()
         if topology is None:
             topology = cluster_for_threads(used) if isinstance(used, Seeds) else OneServer(RedisNode(used))
         self.store = Store(topology, self.keyspace, self.events)
-        self.store.exchanges.patience = patience_of(used)
+        self.store.exchanges.patience = patience_of(used, patience)
         self.store.exchanges.is_service = is_service(used)
         #: The clock and the waiter of this driver.
         self.timing = timing or Waiter()

@@ -295,7 +295,7 @@ class ClockedBroker(Broker):
         super().__init__(
             client,
             namespace,
-            driver=lambda client, namespace: ClockedDriver(client, namespace, self.clock, slotted=slotted),
+            driver=lambda client, namespace, **_: ClockedDriver(client, namespace, self.clock, slotted=slotted),
         )
 
 
@@ -475,7 +475,7 @@ class AsyncFakeBroker(AsyncBroker):
         )
         sync = driver_of(self.sync)
         assert isinstance(sync, ClockedDriver)  # noqa: S101  # the driver of a fake broker
-        super().__init__(None, namespace, folder=Path(), driver=lambda *_: AsyncClockedDriver(sync))
+        super().__init__(None, namespace, folder=Path(), driver=lambda *_, **__: AsyncClockedDriver(sync))
 
     @property
     def clock(self) -> Clock:

@@ -16,7 +16,6 @@ OTHER_PARAMETERS = {
     "AsyncQueue.run": "tasks instead of threads, and an asyncio.Event",
 }
 OTHER_DOCSTRINGS = {
-    "AsyncBroker.interrupt": "it is for one loop, not for threads",
     "AsyncBroker.aclose": "it waits for the end of what has begun",
     "AsyncQueue.consume": "a task renews, not a thread",
     "AsyncQueue.run": "tasks instead of threads",
@@ -64,7 +63,7 @@ def test_the_same_docstrings(twin: type, sync: type) -> None:
 
 @pytest.mark.parametrize("twin, sync", CLASSES)
 def test_methods_that_talk_to_redis_are_awaited(twin: type, sync: type) -> None:
-    at_once = {"queue", "consume", "interrupt", "stop", "decode", "__iter__", "__init__", "__repr__"}
+    at_once = {"queue", "consume", "interrupt", "node_of", "stop", "decode", "__iter__", "__init__", "__repr__"}
 
     for name, member in members(twin).items():
         if inspect.isfunction(member):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import rqttl
-from rqttl.aio import broker as aio
+from rqttl.aio import sentinel as aio
 from rqttl.store.cluster import open_client
 from rqttl.store.driver import RedisDriver
 from tests.cluster_servers import ClusterServers

@@ -109,7 +109,7 @@ class Face:
             return [self._shown(item) for item in value]
         if type(value) in TWINS:
             driver, queue = vars(self)["_driver"], getattr(value, "name", None)
-            beside = Broker(redis_of(driver), driver=lambda *_: driver)
+            beside = Broker(redis_of(driver), driver=lambda *_, **__: driver)
             return Face(value, lambda: beside.queue(queue) if queue else value, _driver=driver, _parent=self)
         return value
 
@@ -194,7 +194,7 @@ class PortalBroker(Face):
             AsyncBroker(client)
         driver = driver or RedisDriver(client, namespace, slotted=slotted)
         inner = inner or _loop().call(lambda: AsyncBroker(_async_client(client), namespace, slotted=slotted))
-        super().__init__(inner, lambda: Broker(client, namespace, driver=lambda *_: driver), _driver=driver)
+        super().__init__(inner, lambda: Broker(client, namespace, driver=lambda *_, **__: driver), _driver=driver)
         driver.events = inner.events
         # a broker that a test leaves open is closed when nothing refers to it any more
         weakref.finalize(self, lambda: asyncio.run_coroutine_threadsafe(inner.aclose(), _loop().loop))
@@ -256,7 +256,7 @@ class PortalClocked(PortalBroker):
         clock = _PortalClock(start)
         sync = ClockedDriver(client, namespace, clock)
         inner = _loop().call(
-            lambda: AsyncBroker(None, namespace, folder=Path(), driver=lambda *_: _OnConnection(client, sync))
+            lambda: AsyncBroker(None, namespace, folder=Path(), driver=lambda *_, **__: _OnConnection(client, sync))
         )
         super().__init__(client, namespace, inner=inner, driver=sync)
         vars(self)["clock"] = clock

@@ -73,7 +73,7 @@ class World:
         self.client, self.random = client, random.Random(number)
         self.clock = Clock(1_700_000_000_000)
         self.driver = Driver(client, "rqttl", self.clock, slotted=True)
-        self.broker = Broker(client, driver=lambda *_: self.driver)
+        self.broker = Broker(client, driver=lambda *_, **__: self.driver)
         self.movers: list[tuple[Flow[None], Step]] = []
         self.messages = 0
         self.ready: list[tuple[int, int]] = []

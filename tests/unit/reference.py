@@ -1,10 +1,17 @@
 """Generated tables of the documentation: errors, and options of queues."""
 
+import re
+
 from rqttl import RqttlError, errors
 from rqttl.cli.common.errors import exit_code
 from rqttl.errors import InvalidInput
 from rqttl.options import OPTIONS, Option
 from rqttl.units import as_text
+
+
+def between(mark: str) -> re.Pattern[str]:
+    """Finds generated text."""
+    return re.compile(rf"(?<=<!-- {mark} -->\n).*?(?=^[ #]*<!-- /{mark} -->)", re.DOTALL | re.MULTILINE)
 
 
 def table(columns: list[str], rows: list[list[str]]) -> str:

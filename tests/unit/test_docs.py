@@ -1,6 +1,6 @@
 """The documentation against the code: tables are up to date, examples run, names and links lead somewhere.
 
-`python -m tests.unit.test_docs` writes the generated tables anew.
+`python -m tests.unit.test_docs` writes all generated text anew: tables, and methods of the asyncio interface.
 """
 
 import ast
@@ -29,8 +29,8 @@ from rqttl.protocol.roles import ROLES
 from tests.cli import tree
 from tests.drivers import redis_of
 from tests.repository import ROOT, lua_files
-from tests.unit import spark_reference
-from tests.unit.reference import errors_table, option_keys, options_table, table
+from tests.unit import asyncio_face, spark_reference
+from tests.unit.reference import between, errors_table, option_keys, options_table, table
 from tests.unit.test_scripts import NAMES, header, refusals, source
 
 README, ARCHITECTURE, PROTOCOL, COMMANDS = (
@@ -156,16 +156,15 @@ TABLES: dict[tuple[str, str], Callable[[], str]] = {
     (SPARK, "columns"): spark_reference.columns_table,
     (SPARK, "options"): spark_reference.options_table,
     (SPARK, "written"): spark_reference.written_table,
+    **asyncio_face.TABLES,
 }
 
 
-def between(mark: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<=<!-- {mark} -->\n).*?(?=^[ #]*<!-- /{mark} -->)", re.DOTALL | re.MULTILINE)
-
-
 @pytest.mark.parametrize("document, mark", TABLES)
-def test_a_generated_table_is_what_the_code_says(document: str, mark: str) -> None:
-    assert between(mark).findall(read(document)) == [TABLES[document, mark]() + "\n"]
+def test_generated_text_is_what_the_code_says(document: str, mark: str) -> None:
+    written = between(mark).findall(read(document))
+
+    assert written == [TABLES[document, mark]() + "\n"], "write it anew: .venv/bin/python -m tests.unit.test_docs"
 
 
 def test_the_page_of_the_protocol_has_each_part_of_a_queue_in_order() -> None:
