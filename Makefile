@@ -46,7 +46,9 @@ $(READY): pyproject.toml .ci/setup
 setup: $(READY)
 	@bash .ci/setup server
 	@bash .ci/setup java
-	@bash .ci/setup lua
+	@bash .ci/setup program luacheck lua-check
+	@bash .ci/setup program openssl openssl
+	@bash .ci/setup program promtool prometheus
 
 demo: $(READY)
 	@bash .ci/setup java
@@ -102,7 +104,7 @@ test-spark-versions: setup
 # The tests of `tests/unit` that are not slow. Some of them start a server.
 quick: $(READY)
 	@bash .ci/setup server
-	@bash .ci/setup lua
+	@bash .ci/setup program luacheck lua-check
 	$(PYTEST) -n 2 --dist worksteal -m quick -q tests/unit
 
 lint: $(READY)

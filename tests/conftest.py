@@ -1,9 +1,9 @@
 """A real redis-server for each test process, and an empty database for each test.
 
 `RQTTL_TEST_REDIS` chooses the server: `7.0` (the system's, the default), or one in a wheel: `valkey` (9), `6.2`, `8`.
-When it is missing, the tests that need it are skipped on a developer's machine and fail in CI. `fake` is for the
-contract tests only: they run on the fake broker of `rqttl.testing` then. `aio` runs them on the asyncio interface,
-`cluster` on a Redis Cluster of three nodes, `cluster-aio` on both; `aio-valkey` is another server.
+When it is missing, the tests that need it fail. `fake` is for the contract tests only: they run on the fake broker of
+`rqttl.testing` then. `aio` runs them on the asyncio interface, `cluster` on a Redis Cluster of three nodes,
+`cluster-aio` on both; `aio-valkey` is another server.
 """
 
 import os

@@ -40,6 +40,7 @@ FAKE_CANNOT: dict[str, str] = {
 }
 #: The same, of tests that would wait for ever, or leave a thread that waits to the tests after them.
 FAKE_WAITS: dict[str, str] = {
+    "test_connections.py::test_closing_ends_a_reaper_that_sleeps": "a reaper runs on a server only",
     "test_events.py::test_a_wait_is_told_with_what_ended_it": "in the thread of the test the fake waits without BLPOP",
     "test_waking.py::test_a_sweep_that_brings_a_message_back_wakes": "sweeps until real time has ended a lease; on the "
     "fake time stands still",

@@ -289,7 +289,6 @@ def test_the_error_of_a_handler_is_not_hidden_by_a_closed_broker(broker: Broker,
         work()
 
 
-@pytest.mark.skipif(FAKE, reason="a reaper runs on a server only")
 def test_closing_ends_a_reaper_that_sleeps(broker: Broker) -> None:
     broker.declare_queue("q")
     asleep = threading.Event()

@@ -1,14 +1,13 @@
 """A Spark session for all tests of a process, and programs for spark-submit.
 
 Each test that needs a JVM has the mark `spark`, by its fixtures; all of a process share one session. Without Java they
-are skipped on a developer's machine and fail in CI. Redis is that of `tests/conftest.py`: `client`, `broker`,
-`redis_url` (a unix socket, which executors of this machine can reach too), `start_server`.
+fail. Redis is that of `tests/conftest.py`: `client`, `broker`, `redis_url` (a unix socket, which executors of this
+machine can reach too), `start_server`.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +26,7 @@ HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests that need a JVM. They have more time: a first query takes seconds on a busy machine.
+    """Mark tests that need a JVM.
 
     A test runs again if Spark has ended it because a Python process started too late.
     """
@@ -35,16 +34,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(HERE) and "java" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.flaky(reruns=2, only_rerun=STARTED_TOO_LATE))
-            if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(600))
 
 
 @pytest.fixture(scope="session")
 def java() -> None:
     """Return True if Spark can run here; asks once."""
     if lacking := java_problem():
-        missing = pytest.fail if os.environ.get("CI") else pytest.skip
-        missing(lacking)
+        pytest.fail(lacking)
 
 
 @pytest.fixture(scope="session")

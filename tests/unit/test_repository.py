@@ -18,9 +18,9 @@ VOLUME = {"rqttl": 33_120, "spark_connectors": 8_280, "lua": 5_160, "tests": 64_
 
 @pytest.fixture(scope="module")
 def committed() -> dict[str, str]:
-    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
-    if listing.returncode:
-        pytest.skip("not a git checkout")
+    listing = subprocess.run(
+        ["git", "-c", "safe.directory=*", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     paths = [ROOT / name for name in listing.stdout.split("\0") if name]
     return {name_of(path): path.read_text(encoding="utf-8") for path in paths if path.is_file()}
 
@@ -84,15 +84,8 @@ def test_a_run_checks_and_tests_once_with_what_it_needs_and_nothing_else(tmp_pat
     kept = run_ci(tmp_path, **NEEDED, **ODD)
 
     assert kept.pop("PATH").startswith(f"{tmp_path}/bin{os.pathsep}")
-    assert kept == {**NEEDED, "HOME": str(tmp_path), "CI": "true"}
+    assert kept == {**NEEDED, "HOME": str(tmp_path)}
     assert (tmp_path / "calls").read_text() == "make setup\nmake check test\n"
-
-
-@pytest.mark.parametrize("target", ["test", "check"])
-def test_the_server_is_installed_before_the_first_test_runs(target: str) -> None:
-    plan = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-
-    assert "setup server" in plan.partition("pytest")[0]
 
 
 def test_a_mutant_changes_exactly_one_place_of_the_source_and_its_test_exists() -> None:
