@@ -102,18 +102,18 @@ class Delivered:
     __slots__ = (
         "_failed",
         "_header",
-        "_known",
         "_lease",
-        "_sequence",
-        "_settled",
-        "_settler",
-        "_token",
         "_unpacked",
         "_watch",
         "body",
+        "config",
+        "entry_id",
+        "settled",
+        "settler",
+        "token",
     )
 
-    _settler: Settler[Any]
+    settler: Settler[Any]
 
     def __init__(
         self,
@@ -124,17 +124,21 @@ class Delivered:
         failed: int,
         lease: int | None,
     ) -> None:
-        self._settler = settler
-        self._known = known
-        self._sequence, self._header, body = entry
+        #: What settles it: the queue or the consumer that handed it out.
+        self.settler = settler
+        #: The facts of its queue when it was handed out.
+        self.config = known
+        #: The stored bytes; `entry_id` has those of the sequence.
+        self.entry_id, self._header, self.body = entry
         self._failed = failed
         self._lease = lease
         self._unpacked: codec.ParsedHeader | None = None
-        #: The stored bytes.
-        self.body = body
         #: The token of the lease: the ms of its end, then three digits that count grants. Empty with `auto_ack`.
-        self._token = token
-        self._settled: str | None = None if token else "auto_ack"
+        self.token = token
+        #: The outcome: `ack`, `nack`, `reject`, `auto_ack`, or `lease lost`. `None` until then.
+        #: `outcome unknown`: the reply to a settle was lost, and the lease ended before it could be sent again.
+        #: `left to its lease`: `Queue.run` could not settle it, and no longer renews its lease.
+        self.settled: str | None = None if token else "auto_ack"
         self._watch: AbstractContextManager[None] | None = None
 
     @property
@@ -151,21 +155,12 @@ class Delivered:
     @property
     def sequence(self) -> str:
         """The sequence of the message: its place in the order of the queue, as `Queue.peek` shows it."""
-        return self._sequence.decode()
-
-    @property
-    def settled(self) -> str | None:
-        """The outcome: `ack`, `nack`, `reject`, `auto_ack`, or `lease lost`. `None` until then.
-
-        `outcome unknown`: the reply to a settle was lost, and the lease ended before it could be sent again.
-        `left to its lease`: `Queue.run` could not settle it, and no longer renews its lease.
-        """
-        return self._settled
+        return self.entry_id.decode()
 
     @property
     def queue(self) -> str:
         """The name of the queue it was received from."""
-        return self._known.name
+        return self.config.name
 
     @property
     def headers(self) -> Mapping[str, Header]:
@@ -180,17 +175,17 @@ class Delivered:
     @property
     def enqueued_at(self) -> datetime:
         """The time at which the message came into this queue."""
-        return as_datetime(codec.enqueued_at(self._sequence))
+        return as_datetime(codec.enqueued_at(self.entry_id))
 
     @property
     def expires_at(self) -> datetime | None:
         """The deadline in force when the message was received; `None` = never."""
-        return codec.deadline(self._known.retention, self._sequence, self._header_values.deadline)
+        return codec.deadline(self.config.retention, self.entry_id, self._header_values.deadline)
 
     @property
     def leased_until(self) -> datetime | None:
         """The end of the lease; `None` with `auto_ack`."""
-        return as_datetime(int(self._token) // 1000) if self._token else None
+        return as_datetime(int(self.token) // 1000) if self.token else None
 
     @property
     def delivery_count(self) -> int:
@@ -206,9 +201,49 @@ class Delivered:
         """Return the sent value: unpacked for the content type of msgpack, else the bytes. Raises `InvalidInput`."""
         return codec.unpack(self.body) if self.content_type == codec.MSGPACK else self.body
 
+    # For the code that hands out and settles deliveries
+
+    @property
+    def lease(self) -> int:
+        """The length of the lease in ms."""
+        return self._lease or self.config.lease
+
+    @lease.setter
+    def lease(self, ms: int) -> None:
+        self._lease = ms
+
+    @property
+    def words(self) -> tuple[bytes, bytes]:
+        """The sequence and the token. Scripts check them before they settle."""
+        return self.entry_id, self.token
+
+    @property
+    def size(self) -> int:
+        """The bytes of header and body."""
+        return len(self._header) + len(self.body)
+
+    def checksum(self) -> int:
+        """Return a checksum of header and body, which are the same in each delivery of a message in its queue."""
+        return crc32(self.body, crc32(self._header))
+
+    def fields(self) -> DeliveryFields:
+        """Return the content for another process."""
+        return self.entry_id, self._header, self.body, self.token, self._failed, self.lease
+
+    def check_unsettled(self) -> None:
+        """Raise `LeaseLost` if an earlier settle met a lost lease, else `AlreadySettled` if there was one."""
+        if self.settled == LOST:
+            raise LeaseLost(self.queue, [self.id])
+        if self.settled is not None:
+            raise AlreadySettled(self.queue, self.id, self.settled)
+
+    def settle_as(self, how: str, delay: Ms | None, description: str | None) -> Any:
+        """Settle; see `settling.settle`. Awaitable with asyncio."""
+        return self.settler.settle(how, [self], None if delay is None else as_timedelta(delay), description)
+
     def _begin(self) -> None:
         """Begin a block that handles the message, under the eyes of an observer."""
-        events = self._settler.events
+        events = self.settler.events
         if events is not None and events.observer is not None:
             self._watch = hook.handling(events.observer, self)
             self._watch.__enter__()
@@ -235,7 +270,7 @@ class Delivery(Delivered):
 
     __slots__ = ()
 
-    _settler: Settler[None]
+    settler: Settler[None]
 
     def ack(self) -> None:
         """Settle: the work is done, and the message is removed.
@@ -243,7 +278,7 @@ class Delivery(Delivered):
         Raises `LeaseLost`, `AlreadySettled`; `OutcomeUnknown` if the reply was lost, and before the repeated call the
         lease had ended and the message did not exist any more.
         """
-        self._settler.settle("ack", [self], None, None)
+        self.settler.settle("ack", [self], None, None)
 
     def nack(self, delay: Duration | None = None, description: str | None = None) -> None:
         """Settle: give the message back as a failed delivery, to its old place and with its old deadline.
@@ -257,7 +292,7 @@ class Delivery(Delivered):
 
         Raises `LeaseLost`, `AlreadySettled`, `OutcomeUnknown` (see `ack`), `InvalidDuration`, `InvalidInput`.
         """
-        self._settler.settle("nack", [self], delay, description)
+        self.settler.settle("nack", [self], delay, description)
 
     def reject(self, description: str | None = None) -> None:
         """Settle: refuse the message for good; it dies with reason `rejected`.
@@ -266,7 +301,7 @@ class Delivery(Delivered):
 
         Raises `LeaseLost`, `AlreadySettled`, `OutcomeUnknown` (see `ack`), `InvalidInput`.
         """
-        self._settler.settle("reject", [self], None, description)
+        self.settler.settle("reject", [self], None, description)
 
     def renew(self, lease: Duration | None = None) -> None:
         """Extend the lease to `lease` from now; without `lease`, by its last length.
@@ -274,7 +309,7 @@ class Delivery(Delivered):
         The consumer of this delivery then renews the lease for the same length.
         Raises `LeaseLost`, `AlreadySettled`, `InvalidDuration`.
         """
-        self._settler.settle("renew", [self], lease, None)
+        self.settler.settle("renew", [self], lease, None)
 
     def __enter__(self) -> Delivery:
         self._begin()
@@ -286,13 +321,13 @@ class Delivery(Delivered):
         self._end(error)
         # decisions end with the block. A type checker must not believe that of all exceptions
         decided: None = isinstance(error, Decision)  # type: ignore[assignment]
-        if self._settled is not None:
+        if self.settled is not None:
             return decided
         if error is None:
-            self._settler.settle("ack", [self], None, None)
+            self.settler.settle("ack", [self], None, None)
             return None
         try:
-            settle_as(self, *settlement_after(error))
+            self.settle_as(*settlement_after(error))
         except LeaseLost:
             pass  # the message is back already
         except Exception as failure:  # noqa: BLE001  # the caller must see the exception of the block
@@ -319,60 +354,12 @@ def delivered(kind: type[D], settler: Settler[Any], claimed: ReceiveResult, leas
     return [kind(settler, known, entry, token, failures.get(entry[0], 0), lease) for entry in claimed.entries]
 
 
-# For the code that hands out and settles deliveries. Users do not need these functions, so they are no methods.
-
-
-def lease_of(delivery: Delivered) -> int:
-    """Return the length of the lease in ms."""
-    return delivery._lease or delivery._known.lease  # noqa: SLF001  # of this module
-
-
 def by_lease(deliveries: Sequence[D]) -> dict[int, list[D]]:
     """Group deliveries by the length of their leases in ms."""
     groups: dict[int, list[D]] = {}
     for item in deliveries:
-        groups.setdefault(lease_of(item), []).append(item)
+        groups.setdefault(item.lease, []).append(item)
     return groups
-
-
-def config_of(delivery: Delivered) -> QueueConfig:
-    """Return the facts of the queue at the time when the message was handed out."""
-    return delivery._known  # noqa: SLF001  # of this module
-
-
-def lease_words(delivery: Delivered) -> tuple[bytes, bytes]:
-    """Return the sequence and the token. Scripts check them before they settle."""
-    return delivery._sequence, delivery._token  # noqa: SLF001  # of this module
-
-
-def checksum(delivery: Delivered) -> int:
-    """Return a checksum of header and body, which are the same in each delivery of a message in its queue."""
-    return crc32(delivery.body, crc32(delivery._header))  # noqa: SLF001  # of this module
-
-
-def mark(delivery: Delivered, how: str) -> None:
-    """Set the outcome of a delivery."""
-    delivery._settled = how  # noqa: SLF001  # of this module
-
-
-def lend(delivery: Delivered, lease: int) -> None:
-    """Set the length of the lease for later renewals, in ms."""
-    delivery._lease = lease  # noqa: SLF001  # of this module
-
-
-def check_unsettled(delivery: Delivered) -> None:
-    """Raise `LeaseLost` if an earlier settle met a lost lease, else `AlreadySettled` if the delivery was settled."""
-    how = delivery._settled  # noqa: SLF001  # of this module
-    if how == LOST:
-        raise LeaseLost(delivery.queue, [delivery.id])
-    if how is not None:
-        raise AlreadySettled(delivery.queue, delivery.id, how)
-
-
-def settle_as(delivery: Delivered, how: str, delay: Ms | None, description: str | None) -> Any:
-    """Settle a delivery; see `settling.settle`. Awaitable with asyncio."""
-    settle = delivery._settler.settle  # noqa: SLF001  # of this module
-    return settle(how, [delivery], None if delay is None else as_timedelta(delay), description)
 
 
 #: One way to settle: `ack`, `nack` after a delay in ms, `reject` or `release`, and a description.
@@ -392,12 +379,6 @@ def settlement_after(error: BaseException) -> Settlement:
 
 #: A delivery for another process: sequence, header, body, token, failed deliveries, and the length of its lease in ms.
 DeliveryFields = tuple[bytes, bytes, bytes, bytes, int, int]
-
-
-def delivery_fields(delivery: Delivery) -> DeliveryFields:
-    """Return the content of a delivery for another process."""
-    item = delivery
-    return item._sequence, item._header, item.body, item._token, item._failed, lease_of(item)  # noqa: SLF001  # of this module
 
 
 def from_delivery_fields(settler: Settler[None], config: QueueConfig, content: DeliveryFields) -> Delivery:

@@ -19,7 +19,7 @@ from rqttl.consuming.base import ConsumerBase, Patience, Renewed, announce_renew
 from rqttl.consuming.handling import HandlerRun, WrongHandler, log_unsettled
 from rqttl.consuming.prefetch import LONGEST_REST
 from rqttl.consuming.several import Weights
-from rqttl.delivery import Decision, Delivered, Settlement, Settler, settle_as, settlement_after, warn_not_given_back
+from rqttl.delivery import Decision, Delivered, Settlement, Settler, settlement_after, warn_not_given_back
 from rqttl.errors import BrokerClosed, InvalidInput, LeaseLost, RqttlError
 from rqttl.flows.steps import Flow
 from rqttl.runtime.interrupt import Interrupt
@@ -47,19 +47,19 @@ class AsyncDelivery(Delivered):
 
     __slots__ = ()
 
-    _settler: Settler[Awaitable[None]]
+    settler: Settler[Awaitable[None]]
 
     async def ack(self) -> None:
-        await self._settler.settle("ack", [self], None, None)
+        await self.settler.settle("ack", [self], None, None)
 
     async def nack(self, delay: Duration | None = None, description: str | None = None) -> None:
-        await self._settler.settle("nack", [self], delay, description)
+        await self.settler.settle("nack", [self], delay, description)
 
     async def reject(self, description: str | None = None) -> None:
-        await self._settler.settle("reject", [self], None, description)
+        await self.settler.settle("reject", [self], None, description)
 
     async def renew(self, lease: Duration | None = None) -> None:
-        await self._settler.settle("renew", [self], lease, None)
+        await self.settler.settle("renew", [self], lease, None)
 
     async def __aenter__(self) -> AsyncDelivery:
         self._begin()
@@ -71,20 +71,20 @@ class AsyncDelivery(Delivered):
         self._end(error)
         # decisions end with the block. A type checker must not believe that of all exceptions
         decided: None = isinstance(error, Decision)  # type: ignore[assignment]
-        if self._settled is not None:
+        if self.settled is not None:
             return decided
         if error is None:
-            await self._settler.settle("ack", [self], None, None)
+            await self.settler.settle("ack", [self], None, None)
             return None
-        giving_back = self._settler.keep(self._give_back(error))  # type: ignore[misc]  # asyncio settlers have it
+        giving_back = self.settler.keep(self._give_back(error))  # type: ignore[misc]  # asyncio settlers have it
         if isinstance(error, Exception):  # a cancelled task may not wait for anything
             await asyncio.shield(giving_back)
         return decided
 
     async def _give_back(self, error: BaseException) -> None:
         try:
-            if self._settled is None:
-                await settle_as(self, *settlement_after(error))
+            if self.settled is None:
+                await self.settle_as(*settlement_after(error))
         except LeaseLost:
             pass  # the message is back already
         except Exception as failure:  # noqa: BLE001  # the caller must see the exception of the block
@@ -215,7 +215,7 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
 
     async def _fetch(self) -> bool:
         """Send acks and fetch messages, patiently while Redis is away. Returns False if no message came in time."""
-        call, wait = self._fetch_once, self._wait
+        call, wait = self._fetch_once, self.wait
         return bool(await _patiently(call, self.queue, wait, self._stop, self._driver, self._settled, logger))
 
     async def _fetch_once(self) -> bool:
@@ -224,7 +224,7 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
         if self._stop.asked():
             return False
         since = perf_counter()
-        claimed = await self._perform(self._turns.fetch(room, self._lease, self._wait, self._idle()))
+        claimed = await self._perform(self._turns.fetch(room, self._lease, self.wait, self.idle()))
         return self._take(AsyncDelivery, claimed, since)
 
     async def _renew_leases(self) -> None:
@@ -273,7 +273,7 @@ class AsyncRunner:
             raise InvalidInput(f"{WRONG}, got {type(handler).__name__}")
         self._driver, self._consumer, self._handler, self._concurrency = driver, consumer, handler, concurrency
         self._work, self._begun = HandlerRun(consumer.stop, raise_errors=raise_errors), 0
-        consumer._idle = lambda: max(1, self._concurrency - self._begun)  # noqa: SLF001  # of this module
+        consumer.idle = lambda: max(1, self._concurrency - self._begun)
 
     async def run(self, stop: asyncio.Event | None) -> RunCounts:
         """Handle messages until `stop`, a signal, or the end of `wait`. See `AsyncQueue.run`."""
@@ -294,7 +294,7 @@ class AsyncRunner:
             with StopSignals(end) if stop is None else nullcontext():
                 # this call waits for a server that is away at the start, as the loop does later
                 enter, driver = consumer.__aenter__, self._driver
-                wait = consumer._wait  # noqa: SLF001  # of this module
+                wait = consumer.wait
                 if await _patiently(enter, consumer.queue, wait, halt, driver, sooner, run_logger):
                     async with consumer:
                         await self._share_out()
@@ -357,7 +357,7 @@ class AsyncRunner:
 
     async def _settle(self, delivery: AsyncDelivery, settlement: Settlement) -> None:
         try:
-            await settle_as(delivery, *settlement)
+            await delivery.settle_as(*settlement)
         except (RedisError, RqttlError) as failure:
             log_unsettled(delivery, failure)
 

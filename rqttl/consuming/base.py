@@ -19,7 +19,7 @@ from rqttl.consuming import prefetch, settling
 from rqttl.consuming.heartbeat import Heartbeat
 from rqttl.consuming.prefetch import Prefetch, RenewalSchedule, SharedPrefetch
 from rqttl.consuming.several import Queues, Weights, take, with_wakeup
-from rqttl.delivery import LOST, Delivered, Settler, check_unsettled
+from rqttl.delivery import LOST, Delivered, Settler
 from rqttl.errors import LeaseLost, QueueNotFound, RqttlError
 from rqttl.events import Events, RenewalEvent
 from rqttl.flows import reading, receive
@@ -270,7 +270,7 @@ class Turns(Generic[D]):
 
     def took(self, fetched: Sequence[D]) -> None:
         """Renew messages of a fetch early enough: these are the first ones, or the queue's `lease` has changed."""
-        if not self.schedule.is_for(delivery.lease_of(fetched[0])):
+        if not self.schedule.is_for(fetched[0].lease):
             self.follow_leases()
 
     def follow_leases(self) -> None:
@@ -285,8 +285,9 @@ class Turns(Generic[D]):
         yield from settling.settle(self._keyspace, self.queue, how, deliveries, time, description)
         if how == "renew":
             length = lease_ms(time)
-            for item in deliveries if length is not None else ():
-                item._lease = length
+            if length is not None:
+                for item in deliveries:
+                    item.lease = length
             if self._leap:
                 yield from self.renew()
             self.follow_leases()
@@ -465,8 +466,10 @@ class ConsumerBase(ABC, Generic[D, R]):
     ) -> None:
         prefetch = checks.whole(prefetch, "prefetch", 1, BATCH)
         self._lease = receive.lease_ms(lease)
-        self._wait = int(MAX_DURATION if wait is None else units.duration(wait, "wait"))
-        self._idle: Callable[[], int] = lambda: 1
+        #: Ms for which the iteration waits for a message.
+        self.wait = int(MAX_DURATION if wait is None else units.duration(wait, "wait"))
+        #: Tells how many messages could be handled at once now.
+        self.idle: Callable[[], int] = lambda: 1
         self._stop = Interrupt()
         self._turns: Turns[D]
         if isinstance(queue, str):
@@ -525,8 +528,8 @@ class ConsumerBase(ABC, Generic[D, R]):
 
     def _collect(self, deliveries: Sequence[D]) -> None:
         for item in deliveries:
-            if item._settled is not None:
-                check_unsettled(item)
+            if item.settled is not None:
+                item.check_unsettled()
             self._prefetch.finish(item)
 
     # Fetching

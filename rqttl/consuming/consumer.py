@@ -22,7 +22,7 @@ from rqttl import events as hook
 from rqttl.consuming.base import ConsumerBase, Renewed, announce_renewal, patiently
 from rqttl.consuming.handling import HandlerRun, log_unsettled
 from rqttl.consuming.several import Weights
-from rqttl.delivery import Delivery, Settler, settle_as
+from rqttl.delivery import Delivery, Settler
 from rqttl.errors import BrokerClosed, InvalidInput, RqttlError
 from rqttl.flows import reading
 from rqttl.flows.steps import Driver, Flow, Step, WaitForWakeup
@@ -214,7 +214,7 @@ class Consumer(ConsumerBase[Delivery, None]):
             delivery = self._prefetch.hand_out()
             if delivery is not None:
                 return delivery
-            if not patiently(self._fetch, self.queue, self._wait, self._stop, self._driver.timing, logger):
+            if not patiently(self._fetch, self.queue, self.wait, self._stop, self._driver.timing, logger):
                 break
         self._driver.check_open()
         raise StopIteration
@@ -283,7 +283,7 @@ class Consumer(ConsumerBase[Delivery, None]):
             if self._stop.asked():
                 return False
         since = perf_counter()
-        claimed = self._sender.fetch(self._turns.fetch(room, self._lease, self._wait, self._idle()))
+        claimed = self._sender.fetch(self._turns.fetch(room, self._lease, self.wait, self.idle()))
         return self._take(Delivery, claimed, since)
 
 
@@ -301,7 +301,7 @@ class Runner:
                 raise InvalidInput("handler: expected a plain function, got an `async def` or one that yields")
         self._driver, self._deliveries, self._handler, self._threads = driver, deliveries, handler, threads
         self._free: SimpleQueue[None] = SimpleQueue()  # has an item for each thread without a message
-        deliveries._idle = lambda: 1 + self._free.qsize()
+        deliveries.idle = lambda: 1 + self._free.qsize()
         self._halt = Interrupt()
         self._work = HandlerRun(self.stop, raise_errors=raise_errors)
         self._fatal: BaseException | None = None
@@ -322,7 +322,7 @@ class Runner:
         with StopSignals(self.stop) if stop is None else _watched(stop, self.stop):
             # this call waits for a server that is away at the start, as the loop does later
             halt, timing = self._halt, driver.timing
-            if patiently(look, deliveries.queue, deliveries._wait, halt, timing, run_logger) is not None:
+            if patiently(look, deliveries.queue, deliveries.wait, halt, timing, run_logger) is not None:
                 with deliveries:
                     if self._threads == 1:
                         for delivery in deliveries:
@@ -384,7 +384,7 @@ class Runner:
         settlement = self._work.settlement(delivery, error)
         if settlement is not None:
             try:
-                settle_as(delivery, *settlement)
+                delivery.settle_as(*settlement)
             except (RedisError, RqttlError) as failure:
                 log_unsettled(delivery, failure)
         self._work.count(delivery, error)

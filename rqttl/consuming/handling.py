@@ -113,7 +113,7 @@ def settlement(item: Delivered, outcome: Outcome, retries: RetryPolicy) -> Settl
     kind, delay, description, *_ = outcome
     if kind in ("ack", "release", "reject"):
         return kind, None, description
-    if delay is None and kind != "crashed" and item._known.options.number("redelivery_delay") is None:
+    if delay is None and kind != "crashed" and item.config.options.number("redelivery_delay") is None:
         delay = retries.delay(item.delivery_count)
     return "nack", None if delay is None else Ms(delay), description
 
@@ -174,7 +174,7 @@ def log_with_trace(
 
 def _failed(item: Delivered, delay: int | None, description: str | None) -> str:
     """Say what becomes of a message after a failed delivery, as far as its options tell. `delay` is in ms."""
-    options, words = item._known.options, f": {description}" if description else ""
+    options, words = item.config.options, f": {description}" if description else ""
     most = options.number("max_deliveries")
     number = f"{item.delivery_count} of {most}" if most is not None else f"delivery {item.delivery_count}"
     if item.settled not in (None, LOST):
@@ -189,12 +189,12 @@ def _failed(item: Delivered, delay: int | None, description: str | None) -> str:
 
 def _is_last(item: Delivered) -> bool:
     """Return True if the queue gives up a message after this delivery."""
-    most = item._known.options.number("max_deliveries")
+    most = item.config.options.number("max_deliveries")
     return most is not None and item.delivery_count >= most
 
 
 def _grave(item: Delivered, reason: str) -> str:
-    target = item._known.options.target(reason)
+    target = item.config.options.target(reason)
     return f"dead letter in {target}" if target else "the queue has no dead_letter"
 
 
@@ -260,7 +260,7 @@ def log_unsettled(item: Delivered, error: Exception) -> None:
     if isinstance(error, LeaseLost | OutcomeUnknown):
         logger.warning("%s", error)
         return
-    item._settled = LEFT
+    item.settled = LEFT
     logger.warning(
         "queue %s: message %s could not be settled (%s), and comes again when its lease ends",
         item.queue,

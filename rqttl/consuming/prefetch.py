@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from rqttl import events as hook
 from rqttl.consuming.handling import name_of
-from rqttl.delivery import LOST, UNKNOWN, Delivered, by_lease, lease_words
+from rqttl.delivery import LOST, UNKNOWN, Delivered, by_lease
 from rqttl.protocol.commands import BATCH, Word
 
 D = TypeVar("D", bound=Delivered)
@@ -46,7 +46,7 @@ class Prefetch(Generic[D]):
 
     def room(self) -> int:
         """Return the number of messages that may be fetched now. Only the thread that fetches may call this."""
-        self._held = [item for item in self._held if item._settled is None]
+        self._held = [item for item in self._held if item.settled is None]
         return max(0, self._limit - len(self._held))
 
     def add(self, deliveries: Sequence[D]) -> None:
@@ -61,7 +61,7 @@ class Prefetch(Generic[D]):
                 delivery = self.fetched.popleft()
             except IndexError:  # another thread has taken the last one
                 break
-            if delivery._settled is None:
+            if delivery.settled is None:
                 return delivery
         return None
 
@@ -74,11 +74,11 @@ class Prefetch(Generic[D]):
 
     def leases(self) -> dict[int, list[D]]:
         """Return the deliveries whose leases are to be renewed, by the length of their leases in ms."""
-        return by_lease([item for item in list(self._held) if item._settled is None])
+        return by_lease([item for item in list(self._held) if item.settled is None])
 
     def is_empty(self) -> bool:
         """Return True if no delivery is unsettled."""
-        return all(item._settled is not None for item in list(self._held))
+        return all(item.settled is not None for item in list(self._held))
 
     def in_flight(self, now: int) -> tuple[int, str, int, dict[int, list[str]]] | None:
         """Return what the roster says of the unsettled deliveries at `now`; `None` without any.
@@ -86,21 +86,21 @@ class Prefetch(Generic[D]):
         That is their number, the id of the oldest and the ms of the first heartbeat with it, and the sequences of the
         oldest ones by the ends of their leases.
         """
-        items = [item for item in list(self._held) if item._settled is None]
+        items = [item for item in list(self._held) if item.settled is None]
         self._seen = {item: self._seen.get(item, now) for item in items}
         leases: dict[int, list[str]] = {}
         for item in items[:BATCH]:
-            leases.setdefault(int(item._token) // 1000, []).append(item.sequence)
+            leases.setdefault(int(item.token) // 1000, []).append(item.sequence)
         return (len(items), name_of(items[0]), self._seen[items[0]], leases) if items else None
 
     def finish(self, delivery: D) -> None:
         """Mark a delivery as acked. The next call sends its ack."""
-        events = delivery._settler.events
+        events = delivery.settler.events
         if events is None or events.observer is None:
-            delivery._settled = "ack"
+            delivery.settled = "ack"
         else:
             with hook.watching(events.observer, hook.Operation("ack", delivery.queue, [delivery])):
-                delivery._settled = "ack"
+                delivery.settled = "ack"
         self._acks.append(delivery)
 
     @property
@@ -118,22 +118,22 @@ class Prefetch(Generic[D]):
         if not self._under_way:
             number = min(len(self._acks), BATCH)
             self._under_way = [self._acks.popleft() for _ in range(number)]
-        return [word for item in self._under_way for word in (item._sequence, item._token)]
+        return [word for item in self._under_way for word in (item.entry_id, item.token)]
 
     @property
     def is_in_doubt(self) -> bool:
         """True if an earlier call may have carried out an ack of the present one: perhaps only its reply was lost."""
-        return bool(self._tried) and any(lease_words(item) in self._tried for item in self._under_way)
+        return bool(self._tried) and any(item.words in self._tried for item in self._under_way)
 
     def confirm(self) -> list[Delivered]:
         """Record the success of the call, or the end of the queue. Returns its acks."""
         sent, self._under_way = self._under_way, []
-        self._tried.difference_update(map(lease_words, sent))
+        self._tried.difference_update(item.words for item in sent)
         return sent
 
     def put_back(self) -> None:
         """Put the acks of a failed call back in front of the waiting ones, in their old order."""
-        self._tried.update(map(lease_words, self._under_way))
+        self._tried.update(item.words for item in self._under_way)
         self._acks.extendleft(reversed(self._under_way))
         self._under_way = []
 
@@ -179,7 +179,7 @@ class Missed:
 
     def add(self, delivery: Delivered) -> None:
         """Mark a delivery with this outcome, and count it."""
-        delivery._settled = self._how
+        delivery.settled = self._how
         self.count += 1
         self.newest.append(delivery.id)
 
@@ -192,9 +192,9 @@ def missed(sent: Sequence[Delivered], sequences: Sequence[bytes]) -> list[Delive
     if not sequences:
         return []
     named, missed = Counter(sequences), []
-    for item in sorted(sent, key=lambda item: item._token):
-        if named[item._sequence] and item._settled not in (LOST, UNKNOWN):
-            named[item._sequence] -= 1
+    for item in sorted(sent, key=lambda item: item.token):
+        if named[item.entry_id] and item.settled not in (LOST, UNKNOWN):
+            named[item.entry_id] -= 1
             missed.append(item)
     return missed
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from rqttl import events as hook
 from rqttl import units
-from rqttl.delivery import LOST, UNKNOWN, Delivered, Settler, by_lease, check_unsettled, delivered
+from rqttl.delivery import LOST, UNKNOWN, Delivered, Settler, by_lease, delivered
 from rqttl.errors import InvalidInput, LeaseLost, OutcomeUnknown
 from rqttl.events import Events
 from rqttl.flows import steps
@@ -44,7 +44,7 @@ def settle(
     if text and how == "release":
         raise InvalidInput(f"description: expected none with counted=False, got {format_value(description)}")
     flow = _settle(keyspace, queue, how, deliveries, delay, text)
-    events = deliveries[0]._settler.events if deliveries else None
+    events = deliveries[0].settler.events if deliveries else None
     if events is None or events.observer is None:
         return flow
     return hook.settled(events.observer, queue, how, deliveries, flow)
@@ -71,17 +71,17 @@ def _settle(
     newest = _newest(queue, deliveries)
     lost, unknown = set[bytes](), set[bytes]()
     for batch in _cut(newest, reads=how != "ack"):
-        words = [word for item in batch for word in (item._sequence, item._token)]
+        words = [word for item in batch for word in (item.entry_id, item.token)]
         if how == "ack":
-            values = yield from ack(keyspace, queue, words, wakes=newest[0]._known.capped)
+            values = yield from ack(keyspace, queue, words, wakes=newest[0].config.capped)
         else:
             values = yield from steps.with_config(queue, build)
         lost.update(values.lost)
         unknown.update(values.unknown)
     outcome = "nack" if how == "release" else how
     for item in newest:
-        item._settled = LOST if item._sequence in lost else UNKNOWN if item._sequence in unknown else outcome
-    unsure = [item.id for item in newest if item._settled == UNKNOWN]
+        item.settled = LOST if item.entry_id in lost else UNKNOWN if item.entry_id in unknown else outcome
+    unsure = [item.id for item in newest if item.settled == UNKNOWN]
     error = OutcomeUnknown(queue, outcome, unsure) if unsure else None
     _raise_lost(queue, deliveries, error)
     if error:
@@ -104,14 +104,14 @@ def _renew(keyspace: Keyspace, queue: str, deliveries: Sequence[Delivered], leas
     newest = _newest(queue, deliveries)
     for length, group in ({ms: newest} if ms is not None else by_lease(newest)).items():
         for batch in _cut(group, reads=False):
-            words = [word for item in batch for word in (item._sequence, item._token)]
+            words = [word for item in batch for word in (item.entry_id, item.token)]
             values = yield from steps.existing(queue, commands.renew(keyspace, queue, words, lease=length))
             lost = set(values.lost)
             for item in batch:
-                if item._sequence not in lost:
-                    item._token = values.token
-                elif item._settled is None:  # else a consumer has collected its ack meanwhile; that call tells the loss
-                    item._settled = LOST
+                if item.entry_id not in lost:
+                    item.token = values.token
+                elif item.settled is None:  # else a consumer has collected its ack meanwhile; that call tells the loss
+                    item.settled = LOST
     _raise_lost(queue, deliveries)
 
 
@@ -119,7 +119,7 @@ def _cut(deliveries: Sequence[Delivered], *, reads: bool) -> Iterator[Sequence[D
     """Cut deliveries into those of one call each. The size of messages that the script reads bounds it, too."""
     start = size = 0
     for i, item in enumerate(deliveries):
-        more = len(item._header) + len(item.body) if reads else 0
+        more = item.size if reads else 0
         if i - start == BATCH or (i > start and size + more > READ_BYTES):
             yield deliveries[start:i]
             start, size = i, 0
@@ -129,7 +129,7 @@ def _cut(deliveries: Sequence[Delivered], *, reads: bool) -> Iterator[Sequence[D
 
 
 def _raise_lost(queue: str, deliveries: Sequence[Delivered], cause: Exception | None = None) -> None:
-    missed = [item.id for item in deliveries if item._settled == LOST]
+    missed = [item.id for item in deliveries if item.settled == LOST]
     if missed:
         raise LeaseLost(queue, missed) from cause
 
@@ -139,10 +139,10 @@ def _newest(queue: str, deliveries: Sequence[Delivered]) -> list[Delivered]:
     newest: dict[bytes, tuple[bytes, Delivered]] = {}
     older = []
     for item in deliveries:
-        check_unsettled(item)
+        item.check_unsettled()
         if item.queue != queue:
             raise InvalidInput(f"deliveries: {item.id!r} is of queue {item.queue!r}, not of {queue!r}")
-        sequence, token = item._sequence, item._token
+        sequence, token = item.entry_id, item.token
         other = newest.get(sequence)
         if other is not None and other[0] == token:
             raise InvalidInput("deliveries: the same delivery is in the list twice")
@@ -151,7 +151,7 @@ def _newest(queue: str, deliveries: Sequence[Delivered]) -> list[Delivered]:
         if other is not None:
             older.append(item if token < other[0] else other[1])
     for item in older:
-        item._settled = LOST
+        item.settled = LOST
     return [item for _, item in newest.values()]
 
 

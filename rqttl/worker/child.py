@@ -26,7 +26,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from rqttl import events
-from rqttl.delivery import Delivery, config_of, delivery_fields
+from rqttl.delivery import Delivery
 from rqttl.events import Observer
 from rqttl.options import QueueOptions
 from rqttl.protocol.commands import QueueConfig
@@ -135,8 +135,8 @@ class ChildProcess:
         if self.left is not None:
             self.left -= len(tasks)
         packed = []
-        for options, group in groupby(tasks, lambda task: config_of(task.delivery).options):
-            messages = [(task.key, delivery_fields(task.delivery)) for task in group]
+        for options, group in groupby(tasks, lambda task: task.delivery.config.options):
+            messages = [(task.key, task.delivery.fields()) for task in group]
             packed.append(pack(Frame.RUN, options.queue, options.as_json(), messages))
         self._send(b"".join(packed))
 

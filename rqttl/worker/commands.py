@@ -20,7 +20,7 @@ from typing import IO, Any
 
 from rqttl.checks import MAX_DESCRIPTION_BYTES
 from rqttl.consuming.handling import CommandFailed, HandlerStopped
-from rqttl.delivery import Delivery, Reject, Retry, lease_of
+from rqttl.delivery import Delivery, Reject, Retry
 
 #: Seconds between SIGTERM and SIGKILL for a command that has to end, and for a handler that takes too long.
 TERM_GRACE = 5.0
@@ -71,7 +71,7 @@ def end(delivery: Delivery) -> None:
     """Let the command of a message end: SIGTERM now, SIGKILL after `TERM_GRACE`, or after a shorter lease."""
     process = _running.get(id(delivery))
     if process is not None:
-        process.end(min(TERM_GRACE, lease_of(delivery) / 1000))
+        process.end(min(TERM_GRACE, delivery.lease / 1000))
 
 
 def kill_running() -> None:

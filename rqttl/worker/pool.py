@@ -201,15 +201,15 @@ class Pool:
     ) -> None:
         """Tell the worker that a handler settles its delivery, or renews the lease. Later it has no effect."""
         [item] = items
-        delivery.check_unsettled(item)
+        item.check_unsettled()
         if how == "renew":
-            length = delivery.lease_of(item) if time is None else int(units.duration(time, "lease", least=1))
+            length = item.lease if time is None else int(units.duration(time, "lease", least=1))
             self._send(Frame.RENEW, key, length)
             return
         # a description as it will be stored: `InvalidInput` comes where a settle by Redis would raise it
         text = codec.pack_description(description).decode() or None
         ms = None if time is None else int(units.duration(time, "delay"))
-        delivery.mark(item, "nack" if how == "release" else how)
+        item.settled = "nack" if how == "release" else how
         self._send(Frame.SETTLED, key, Outcome(how, ms, text))
 
     def _end(self, key: int, item: Delivery, error: BaseException | None, began: float) -> None:

@@ -52,7 +52,7 @@ class _Late(Missed):
     def add(self, item: Delivered) -> None:
         """See `Missed`."""
         super().add(item)
-        self._source.finished.put(item.sequence, delivery.checksum(item))
+        self._source.finished.put(item.sequence, item.checksum())
         self._source.count_lost()
 
 
@@ -123,7 +123,7 @@ class QueueSource:
             due = math.inf if claimed.due is None else max(1, claimed.due - claimed.now)
         if self.finished:
             for item in fetched:
-                if item.delivery_count > 1 and self.finished.get(item.sequence) == delivery.checksum(item):
+                if item.delivery_count > 1 and self.finished.get(item.sequence) == item.checksum():
                     self.finish(item)
             fetched = [item for item in fetched if item.settled is None]
         return fetched, due
@@ -138,7 +138,7 @@ class QueueSource:
     def age(self, item: Delivery) -> float:
         """Return the seconds since a message came into the queue, by the clock of Redis."""
         now = self._driver.timing.now() + self._server_ahead
-        return (now - codec.enqueued_at(delivery.lease_words(item)[0])) / 1000
+        return (now - codec.enqueued_at(item.entry_id)) / 1000
 
     # Settlements
 
@@ -164,7 +164,7 @@ class QueueSource:
 
     def prolong(self, item: Delivery, lease: int) -> None:
         """Lend a message for another length from now on."""
-        delivery.lend(item, lease)
+        item.lease = lease
         self._turns.follow_leases()
         self.schedule.renewed(float("-inf"))
         self._hurry()
@@ -221,7 +221,7 @@ class QueueSource:
             words = "queue %s: %d messages could not be settled (%s), and come again when their leases end"
             logger.warning(words, self.queue, len(items), error)
             for item in items:
-                delivery.mark(item, LEFT)
+                item.settled = LEFT
 
     # Upkeep
 

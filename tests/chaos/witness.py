@@ -15,7 +15,7 @@ import rqttl
 from rqttl import delivery
 from rqttl.consuming import consumer, settling
 from rqttl.consuming.base import Turns
-from rqttl.delivery import LOST, Delivery, lease_words
+from rqttl.delivery import LOST, Delivery
 from rqttl.flows.steps import Flow, Read
 from rqttl.protocol import commands
 from rqttl.store.driver import driver_of
@@ -186,7 +186,7 @@ class Witness:
 
 
 def _pair(one: Delivery) -> tuple[str, str]:
-    sequence, token = lease_words(one)
+    sequence, token = one.words
     return sequence.decode(), token.decode()
 
 

@@ -10,7 +10,6 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 import rqttl
-from rqttl.delivery import lease_words
 from rqttl.protocol import scripts
 from rqttl.store import exchanges
 from rqttl.store.driver import driver_of
@@ -192,7 +191,7 @@ def test_a_repeated_settle_is_too_late_if_another_consumer_holds_the_message(
     orders: rqttl.Queue, proxy: Proxy, client: redis.Redis, settle: str
 ) -> None:
     delivery = leased(orders)
-    client.zadd(LEASES, {delivery.sequence: int(lease_words(delivery)[1]) + 1_000_000})
+    client.zadd(LEASES, {delivery.sequence: int(delivery.token) + 1_000_000})
     proxy.spoil("cut")
 
     with pytest.raises(rqttl.LeaseLost) as lost:

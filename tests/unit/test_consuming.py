@@ -17,7 +17,7 @@ from rqttl.consuming.base import Turns, patiently
 from rqttl.consuming.consumer import Consumer, Sender
 from rqttl.consuming.prefetch import CONSUMER_TTL_MS, Prefetch, RenewalSchedule, missed
 from rqttl.consuming.several import Queues, take
-from rqttl.delivery import LEFT, LOST, UNKNOWN, Settler, mark
+from rqttl.delivery import LEFT, LOST, UNKNOWN, Settler
 from rqttl.events import RenewalEvent
 from rqttl.flows.receive import ReceiveResult
 from rqttl.flows.steps import ABANDONED, ENDED, Flow, Now, WaitForWakeup
@@ -64,7 +64,7 @@ def test_a_settled_delivery_is_neither_held_nor_renewed_nor_handed_out(how: str)
     settled, other = delivery(1), delivery(2)
     books.add([settled, other])
 
-    mark(settled, how)
+    settled.settled = how
 
     assert books.leases() == {30_000: [other]}
     assert (books.hand_out(), books.hand_out()) == (other, None)
@@ -165,7 +165,7 @@ def test_of_two_acks_of_one_message_the_one_under_the_older_lease_was_missed() -
 
     assert missed(sent, [b"1"]) == [older]
     assert missed(sent, [b"1", b"1"]) == [older, newer]
-    mark(older, LOST)
+    older.settled = LOST
     assert missed(sent, [b"1"]) == [newer]
 
 

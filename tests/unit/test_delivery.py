@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from rqttl import BrokerClosed, Delivery, OutcomeUnknown, QueueNotFound, QueueOptions
-from rqttl.delivery import Settler, check_unsettled, lease_of, mark
+from rqttl.delivery import Settler
 from rqttl.protocol.commands import Options
 from rqttl.protocol.keys import Keyspace
 from rqttl.units import as_datetime
@@ -22,7 +22,7 @@ def delivery(
 
     def settle(how: str, deliveries: Sequence[Delivery], *_: object) -> None:
         for one in deliveries:
-            check_unsettled(one)
+            one.check_unsettled()
         if failure:
             raise failure
 
@@ -43,7 +43,7 @@ def test_a_plain_message_shows_its_place_as_id_and_when_it_came() -> None:
 
 def test_a_context_leaves_alone_what_was_settled_within() -> None:
     with delivery() as one:
-        mark(one, "reject")
+        one.settled = "reject"
 
     assert one.settled == "reject"
 
@@ -68,5 +68,5 @@ def test_the_exception_of_the_handler_gets_through_any_failure_of_the_return(
 
 
 def test_a_renewal_without_a_length_asks_for_what_was_granted() -> None:
-    assert lease_of(delivery()) == 30_000
-    assert lease_of(delivery(lease=5)) == 5
+    assert delivery().lease == 30_000
+    assert delivery(lease=5).lease == 5
