@@ -35,12 +35,13 @@ def test_imports_that_need_no_redis_do_not_wait_for_its_client(statement: str) -
 
 _NAMES = {
     rqttl.Broker: (
-        "check_policy close consume declare_queue delete_policy events explain interrupt observer options policies "
-        "preview_policy queue queues reaper_count receive reconcile server_time set_policy stats workers"
+        "address apply_plan check_policy close consume declare_queue delete_policy deployment events explain "
+        "held_back interrupt node_of observer options policies preview_declaration preview_plan preview_policy "
+        "queue queues reaper_count receive reconcile server_time set_policy stats workers"
     ),
     rqttl.Queue: (
         "ack_many cancel consume consumers dead_letter declared delete delete_message enqueue enqueue_many "
-        "expire explain message move nack_many name options pause peek preview_update purge purge_many "
+        "expire explain message messages move nack_many name options pause peek preview_update purge purge_many "
         "receive receive_many redeliver_now redrive redrive_many reject_many renew_many reschedule resume "
         "run scheduled stats sweep touch update"
     ),
