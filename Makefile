@@ -15,14 +15,20 @@ ON_EACH  := -n 3 --dist worksteal -m 'not spark and not once'
 .PHONY: help demo lint quick test test-7.0 test-valkey test-servers test-pythons test-fake test-aio test-cluster test-cluster-aio test-spark test-spark-versions check setup bench bench-spark bench-worker bench-instructions compare chaos chaos-worker cancellations coverage coverage-of-spec test-policies test-scheduled test-sentinel test-worker
 
 help:
+	@echo 'Daily'
 	@echo 'make demo              rqttl at work, from sending to a report of Spark, on real data'
 	@echo 'make test              all tests, on Redis 7.0 (or later), Valkey 9 and the fake broker, and with Spark'
+	@echo 'make check             linters, types, layers and the quick tests'
+	@echo 'make setup             only the environment'
+	@echo 'make test-sentinel     failovers behind Sentinel; make test has them, too'
+	@echo 'make test-cluster-aio  contract tests of the asyncio interface on a Redis Cluster'
+	@echo 'make bench             measurements against raw redis-py, as a table'
+	@echo 'make coverage          the part of rqttl that the tests of the core and of the command line run'
+	@echo 'make coverage-of-spec  rows of the behaviour specification, with the tests that show them'
+	@echo 'Campaigns'
 	@echo 'make test-servers      contract and script tests on Redis 6.2 and 8; SERVERS=8 for one'
 	@echo 'make test-pythons      unit and contract tests on each Python from 3.10 to 3.14; PYTHONS=3.13 for one'
 	@echo 'make test-spark-versions  the tests with Spark on 4.0, 4.1, 4.2 and the newest release; SPARKS=4.1 for one'
-	@echo 'make check             linters, types, layers and the quick tests'
-	@echo 'make setup             only the environment'
-	@echo 'make bench             measurements against raw redis-py, as a table'
 	@echo 'make bench-spark       the same for the Spark data source'
 	@echo 'make bench-worker      the same for workers'
 	@echo 'make compare           rqttl against other queues on Redis, which it installs for itself; PEERS=rq WORKLOADS=single'
@@ -32,11 +38,7 @@ help:
 	@echo 'make cancellations     100,000 cancelled calls of the asyncio interface on each loop; CANCELS=1000 for fewer'
 	@echo 'make test-policies     races and kills in the middle of changes of policies, more and longer than in make test'
 	@echo 'make test-scheduled    200 kills of reapers and of Redis while scheduled messages arrive; KILLS=1000 for more'
-	@echo 'make test-cluster-aio  contract tests of the asyncio interface on a Redis Cluster'
-	@echo 'make test-sentinel     failovers behind Sentinel; make test has them, too'
 	@echo 'make test-worker       stops, starved processes and outages of workers, more and longer than in make test'
-	@echo 'make coverage          the part of rqttl that the tests of the core and of the command line run'
-	@echo 'make coverage-of-spec  rows of the behaviour specification, with the tests that show them'
 
 # This is quick without changes: only pyproject.toml names the packages.
 $(READY): pyproject.toml .ci/setup
