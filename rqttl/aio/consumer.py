@@ -123,11 +123,11 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
     async def __aenter__(self) -> AsyncConsumer:
         if self._renewer is not None:
             return self
-        await self._driver.perform(self._turns.enter(self._lease))
+        await self._driver.perform(self._session.enter(self._lease))
         loop = asyncio.get_running_loop()
         self._entered.enter_context(self._stop.ending(lambda: loop.call_soon_threadsafe(self._wake)))
         self._entered.enter_context(self._driver.closed.ending(self.stop))
-        self._entered.enter_context(self._driver.leaps(lambda leap: self._renew(self._turns.prepare(leap))))
+        self._entered.enter_context(self._driver.leaps(lambda leap: self._renew(self._session.prepare(leap))))
         self._renewer = self._driver.keep(self._renew_leases())
         return self
 
@@ -179,7 +179,7 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
             if task is not None:
                 await asyncio.wait([task])
         self._entered.close()
-        await self._perform(self._turns.leave())
+        await self._perform(self._session.leave())
         await self._perform(self._heartbeat.leave(), self._hasty)
 
     async def release(self, delivery: AsyncDelivery) -> None:
@@ -196,7 +196,7 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
             self._collect(deliveries)
             self._settled.set()
         else:
-            await self._driver.wait_for(self._settle_now(self._turns.settle(how, deliveries, time, description)))
+            await self._driver.wait_for(self._settle_now(self._session.settle(how, deliveries, time, description)))
 
     async def _settle_now(self, flow: Flow[None]) -> None:
         try:
@@ -224,24 +224,24 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
         if self._stop.asked():
             return False
         since = perf_counter()
-        claimed = await self._perform(self._turns.fetch(room, self._lease, self.wait, self.idle()))
+        claimed = await self._perform(self._session.fetch(room, self._lease, self.wait, self.idle()))
         return self._take(AsyncDelivery, claimed, since)
 
     async def _renew_leases(self) -> None:
         """Take a turn at a third of the shortest lease, and once in a second at least, until the end."""
         now = self._driver.timing.now
         while not (self._closed or self._driver.closed.asked()):
-            await pause_for(self._sooner, self._turns.next_turn(now()))
+            await pause_for(self._sooner, self._session.next_turn(now()))
             try:
                 if not self._closed:
                     if self._stop.asked():
-                        await self._perform(self._turns.release_unseen())
-                    await self._renew(self._turns.upkeep())
+                        await self._perform(self._session.release_unseen())
+                    await self._renew(self._session.upkeep())
                     await self._perform(self._heartbeat.beat_if_possible(), self._hasty)
             except BrokerClosed:
                 return  # no call can be sent any more; the task that iterates raises the error
             except Exception as error:  # noqa: BLE001  # without a renewer all leases would end
-                self._turns.log_failure(error)
+                self._session.log_failure(error)
 
     async def _renew(self, flow: Flow[Renewed]) -> None:
         renewed = await self._perform(flow)

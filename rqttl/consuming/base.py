@@ -1,6 +1,6 @@
 """What all consumers share: their flows, their settings, their settles, and repeated calls while Redis is away.
 
-Threads, asyncio and workers perform the flows of `Turns`, one at a time and under a lock: only one call may change
+Threads, asyncio and workers perform the flows of `Session`, one at a time and under a lock: only one call may change
 tokens (renewals) or present them (settles). No threads, no clock and no I/O here.
 """
 
@@ -50,8 +50,8 @@ LATE = 5_000
 AGAIN = "queue %s: %s, trying again"
 
 
-class Turns(Generic[D]):
-    """The turns of a consumer of one queue, which holds `limit` messages at most. `stop` ends its waits.
+class Session(Generic[D]):
+    """A session of a consumer of one queue, which holds `limit` messages at most. `stop` ends its waits.
 
     `hurry` is called when leases are shorter than before, so that their renewal is due sooner.
     """
@@ -60,9 +60,9 @@ class Turns(Generic[D]):
         self, keyspace: Keyspace, queue: str, limit: int, stop: Interrupt, hurry: Callable[[], None], name: str = ""
     ) -> None:
         self.queue, self._hurry = queue, hurry
-        self.books, self.schedule = Prefetch[D](limit), RenewalSchedule()
-        #: The books of each queue.
-        self.parts = {queue: self.books}
+        self.prefetch, self.schedule = Prefetch[D](limit), RenewalSchedule()
+        #: The deliveries of each queue.
+        self.parts = {queue: self.prefetch}
         self._keyspace, self._stop = keyspace, stop
         self._name = name or secrets.token_hex(8)
         self._leap = 0
@@ -93,13 +93,13 @@ class Turns(Generic[D]):
             consumer=self._name,
             ttl=prefetch.CONSUMER_TTL_MS,
             room=room,
-            finished=self.books.next_acks,
+            finished=self.prefetch.next_acks,
         )
         return self._carrying(flow)
 
     def claim(self, count: int, lease: int | None, presence: Presence) -> Flow[ReceiveResult]:
         """Send acks and take up to `count` messages, without a wait. See `receive.receive_once`."""
-        finished = self.books.next_acks()
+        finished = self.prefetch.next_acks()
         flow = receive.receive_once(self.queue, count, lease, presence=presence, finished=finished)
         return (yield from self._carrying(flow))
 
@@ -111,7 +111,7 @@ class Turns(Generic[D]):
         presence = Presence(self._name, 0 if leaves else -1, ttl, ticket)
         while True:
             yield from self.claim(0, 1, presence)
-            if not self.books.has_acks:
+            if not self.prefetch.has_acks:
                 return
 
     def _carrying(self, flow: Flow[ReceiveResult]) -> Flow[ReceiveResult]:
@@ -123,12 +123,12 @@ class Turns(Generic[D]):
         try:
             claimed = yield from self._with_replays(flow, sent)
         except QueueNotFound:
-            for ack in self.books.confirm():
-                self.books.late.add(ack)
+            for ack in self.prefetch.confirm():
+                self.prefetch.late.add(ack)
                 logger.info("queue %s: the ack of %s was given up: the queue is deleted", ack.queue, ack.id)
             raise
         except BaseException:
-            self.books.put_back()
+            self.prefetch.put_back()
             raise
         self._record(sent, claimed)
         return claimed
@@ -146,9 +146,9 @@ class Turns(Generic[D]):
             failure = None
             try:
                 if type(step) is Command:
-                    answer = yield step.as_replay() if self.books.is_in_doubt else step
+                    answer = yield step.as_replay() if self.prefetch.is_in_doubt else step
                     if answer[0] == b"ok":
-                        sent += self.books.confirm()
+                        sent += self.prefetch.confirm()
                 elif type(step) is WaitForWakeup:
                     answer = yield from self._wait(step)
                 else:
@@ -202,10 +202,10 @@ class Turns(Generic[D]):
         """Record a successful call: log and count the acks that missed."""
         self.schedule.contacted()
         for ack in prefetch.missed(sent, claimed.lost):
-            self.books.late.add(ack)
+            self.prefetch.late.add(ack)
             logger.warning("queue %s: the ack of %s came after its lease had ended", ack.queue, ack.id)
         for ack in prefetch.missed(sent, claimed.unknown):
-            self.books.unknown.add(ack)
+            self.prefetch.unknown.add(ack)
             logger.warning(
                 "queue %s: the ack of %s got no reply until its lease had ended: it may have been carried out",
                 ack.queue,
@@ -222,7 +222,7 @@ class Turns(Generic[D]):
         return renewed
 
     def _renew_if_due(self) -> Flow[Renewed]:
-        if self.books.has_acks or self.schedule.is_report_due((yield Now())):
+        if self.prefetch.has_acks or self.schedule.is_report_due((yield Now())):
             yield from self.report(prefetch.CONSUMER_TTL_MS)
         if not self.schedule.is_renewal_due((yield Now())):
             return {}
@@ -235,7 +235,7 @@ class Turns(Generic[D]):
 
         A renewal in the midst of a leap of the clock adds the leap, so that the lease outlasts it.
         """
-        leases = self.books.leases()
+        leases = self.prefetch.leases()
         if not leases:
             return {}
         for lease, group in leases.items():
@@ -275,7 +275,7 @@ class Turns(Generic[D]):
 
     def follow_leases(self) -> None:
         """Renew as often as the leases at hand ask for."""
-        if self.schedule.follow(self.books.leases().keys()):
+        if self.schedule.follow(self.prefetch.leases().keys()):
             self._hurry()
 
     # Settling at once, and the end
@@ -294,7 +294,7 @@ class Turns(Generic[D]):
 
     def release_unseen(self) -> Flow[None]:
         """Give back, uncounted, the deliveries that the iteration has not handed out."""
-        unseen = self.books.take_unseen()
+        unseen = self.prefetch.take_unseen()
         if not unseen:
             return
         try:
@@ -302,7 +302,7 @@ class Turns(Generic[D]):
         except LeaseLost as lost:
             logger.info("%s", lost)
         except BaseException:
-            self.books.fetched.extend(unseen)  # for the next attempt
+            self.prefetch.fetched.extend(unseen)  # for the next attempt
             raise
 
     def leave(self, ticket: bytes = b"") -> Flow[None]:
@@ -310,11 +310,11 @@ class Turns(Generic[D]):
         try:
             yield from self.report(leaves=True, ticket=ticket)
         except TEMPORARY as error:
-            if self.books.has_acks or self.books.fetched or not is_away(error):
+            if self.prefetch.has_acks or self.prefetch.fetched or not is_away(error):
                 raise
             logger.info("queue %s: the consumer left while Redis was away", self.queue)
         yield from self.release_unseen()
-        unsettled = sum(map(len, self.books.leases().values()))
+        unsettled = sum(map(len, self.prefetch.leases().values()))
         if unsettled:
             logger.warning(
                 "queue %s: the consumer ended before %d of its deliveries were settled; "
@@ -324,29 +324,29 @@ class Turns(Generic[D]):
             )
 
 
-class SeveralTurns(Turns[D]):
-    """The turns of a consumer of several queues, which share its limit and its name."""
+class SharedSession(Session[D]):
+    """A session of a consumer of several queues, which share its limit and its name."""
 
     def __init__(
         self, keyspace: Keyspace, weights: Weights, limit: int, stop: Interrupt, hurry: Callable[[], None]
     ) -> None:
         super().__init__(keyspace, ", ".join(weights), limit, stop, hurry)
-        self._of = {name: Turns[D](keyspace, name, limit, Interrupt(), hurry, self._name) for name in weights}
-        self.parts = {name: turns.books for name, turns in self._of.items()}
-        self.books = SharedPrefetch(limit, self.parts)
+        self._of = {name: Session[D](keyspace, name, limit, Interrupt(), hurry, self._name) for name in weights}
+        self.parts = {name: session.prefetch for name, session in self._of.items()}
+        self.prefetch = SharedPrefetch(limit, self.parts)
         self._queues = Queues()
         self._queues.follow(weights)
         self._fetches = self._seen = 0
         self._is_fetching = False
 
-    def _each(self, call: Callable[[Turns[D]], Flow[Any]]) -> Flow[Renewed]:
+    def _each(self, call: Callable[[Session[D]], Flow[Any]]) -> Flow[Renewed]:
         """Perform a flow for each queue. A failure ends no other one, unless Redis is away."""
         renewed: Renewed = {}
         failure: Exception | None = None
-        for name, turns in self._of.items():
+        for name, session in self._of.items():
             try:
                 if not self._queues[name].is_missing:
-                    renewed.update((yield from call(turns)) or {})
+                    renewed.update((yield from call(session)) or {})
             except QueueNotFound:
                 self._queues.miss(name, (yield Now()), logger)
             except (*TEMPORARY, RqttlError) as error:
@@ -358,12 +358,12 @@ class SeveralTurns(Turns[D]):
         return renewed
 
     def enter(self, lease: int | None) -> Flow[None]:
-        """See `Turns`."""
-        yield from self._each(lambda turns: turns.enter(lease))
+        """See `Session`."""
+        yield from self._each(lambda session: session.enter(lease))
 
     def next_turn(self, now: float) -> float:
-        """See `Turns`."""
-        return min(turns.next_turn(now) for turns in self._of.values())
+        """See `Session`."""
+        return min(session.next_turn(now) for session in self._of.values())
 
     def fetch(self, count: int, lease: int | None, wait: int, room: int) -> Flow[ReceiveResult | None]:
         """Send acks of a queue and take up to `count` of its messages. `None`: no queue has any. See `several.take`."""
@@ -383,7 +383,7 @@ class SeveralTurns(Turns[D]):
 
     @property
     def _noted(self) -> list[str]:
-        """See `Turns`."""
+        """See `Session`."""
         return self._queues.noted
 
     def _look_again(self, queue: str) -> None:
@@ -393,20 +393,20 @@ class SeveralTurns(Turns[D]):
     def _claim_of(
         self, lease: int | None, queue: str, count: int, block: int, ticket: bytes
     ) -> Flow[ReceiveResult | None]:
-        turns, presence = self._of[queue], Presence(self._name, block, prefetch.CONSUMER_TTL_MS, ticket)
+        session, presence = self._of[queue], Presence(self._name, block, prefetch.CONSUMER_TTL_MS, ticket)
         try:
-            claimed = yield from turns.claim(count, lease, presence)
+            claimed = yield from session.claim(count, lease, presence)
         except QueueNotFound:
             return None
         if block and not claimed.entries:
-            turns.schedule.begin_wait()
+            session.schedule.begin_wait()
         else:
-            turns.schedule.end_wait()
+            session.schedule.end_wait()
         return claimed
 
     def _renew_if_due(self) -> Flow[Renewed]:
-        """See `Turns`. A handler that takes longer than a turn lets the consumer wait in no queue."""
-        renewed = yield from self._each(lambda turns: turns.upkeep())
+        """See `Session`. A handler that takes longer than a turn lets the consumer wait in no queue."""
+        renewed = yield from self._each(lambda session: session.upkeep())
         if not self._is_fetching and self._fetches == self._seen:
             yield from self._withdraw()
         self._seen = self._fetches
@@ -420,32 +420,32 @@ class SeveralTurns(Turns[D]):
             yield from self._claim_of(None, name, 0, 0, self._queues.ask(name)[1])
 
     def report(self, ttl: int = 0, *, leaves: bool = False, ticket: bytes = b"") -> Flow[None]:
-        """See `Turns`."""
-        yield from self._each(lambda turns: turns.report(ttl, leaves=leaves, ticket=ticket))
+        """See `Session`."""
+        yield from self._each(lambda session: session.report(ttl, leaves=leaves, ticket=ticket))
 
     def prepare(self, leap: int) -> Flow[Renewed]:
-        """See `Turns`."""
-        renewed = yield from self._each(lambda turns: turns.prepare(leap))
+        """See `Session`."""
+        renewed = yield from self._each(lambda session: session.prepare(leap))
         if self.heartbeat is not None:
             yield from self.heartbeat.write(leap)
         return renewed
 
     def took(self, fetched: Sequence[D]) -> None:
-        """See `Turns`."""
+        """See `Session`."""
         self._of[fetched[0].queue].took(fetched)
 
     def settle(self, how: str, deliveries: Sequence[D], time: Duration | None, description: str | None) -> Flow[None]:
-        """See `Turns`. All deliveries are of one queue."""
+        """See `Session`. All deliveries are of one queue."""
         return self._of[deliveries[0].queue].settle(how, deliveries, time, description)
 
     def release_unseen(self) -> Flow[None]:
-        """See `Turns`."""
-        yield from self._each(lambda turns: turns.release_unseen())
+        """See `Session`."""
+        yield from self._each(lambda session: session.release_unseen())
 
     def leave(self, ticket: bytes = b"") -> Flow[None]:
-        """See `Turns`."""
+        """See `Session`."""
         del ticket  # each queue has its own
-        yield from self._each(lambda turns: turns.leave(self._queues.ask(turns.queue)[1]))
+        yield from self._each(lambda session: session.leave(self._queues.ask(session.queue)[1]))
 
 
 def announce_renewal(events: Events, renewed: Renewed) -> None:
@@ -471,22 +471,22 @@ class ConsumerBase(ABC, Generic[D, R]):
         #: Tells how many messages could be handled at once now.
         self.idle: Callable[[], int] = lambda: 1
         self._stop = Interrupt()
-        self._turns: Turns[D]
+        self._session: Session[D]
         if isinstance(queue, str):
-            self._turns = Turns(keyspace, queue, prefetch, self._stop, self._hurry)
+            self._session = Session(keyspace, queue, prefetch, self._stop, self._hurry)
         else:
-            self._turns = SeveralTurns(keyspace, queue, prefetch, self._stop, self._hurry)
+            self._session = SharedSession(keyspace, queue, prefetch, self._stop, self._hurry)
         #: The name of the consumed queue; of several their names, with commas.
-        self.queue = self._turns.queue
-        self._prefetch = self._turns.books
+        self.queue = self._session.queue
+        self._prefetch = self._session.prefetch
 
         def details(now: int) -> dict[str, Any]:
-            held = {name: books.in_flight(now) for name, books in self._turns.parts.items()}
+            held = {name: part.in_flight(now) for name, part in self._session.parts.items()}
             out = {name: words for name, words in held.items() if words}
             return {"queues": list(held), "prefetch": prefetch, "held": out}
 
-        self._turns.heartbeat = self._heartbeat = Heartbeat(
-            keyspace, "consumer", details, self._prefetch.is_empty, self._turns.look
+        self._session.heartbeat = self._heartbeat = Heartbeat(
+            keyspace, "consumer", details, self._prefetch.is_empty, self._session.look
         )
 
     @property
@@ -544,7 +544,7 @@ class ConsumerBase(ABC, Generic[D, R]):
             hook.received(events.observer, claimed.config.name, fetched, since)
         self._prefetch.add(fetched)
         if fetched:
-            self._turns.took(fetched)
+            self._session.took(fetched)
         return bool(fetched)
 
 

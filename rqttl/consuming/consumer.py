@@ -181,17 +181,17 @@ class Consumer(ConsumerBase[Delivery, None]):
         self._renewer = Renewer(
             timing,
             f"rqttl-renewer-{self.queue}",
-            lambda: self._turns.next_turn(timing.now()),
+            lambda: self._session.next_turn(timing.now()),
             self._take_turn,
             self._stop,
         )
         self._entered = ExitStack()
 
     def __enter__(self) -> Consumer:
-        self._driver.perform(self._turns.enter(self._lease))
+        self._driver.perform(self._session.enter(self._lease))
         self._renewer.start()
         self._entered.enter_context(self._driver.closed.ending(self.stop))
-        self._entered.enter_context(self._driver.timing.leaps(lambda leap: self._renew(self._turns.prepare(leap))))
+        self._entered.enter_context(self._driver.timing.leaps(lambda leap: self._renew(self._session.prepare(leap))))
         return self
 
     def __exit__(
@@ -227,7 +227,7 @@ class Consumer(ConsumerBase[Delivery, None]):
         self._entered.close()
         self.stop()
         self._renewer.close()
-        self._sender.perform(self._turns.leave())
+        self._sender.perform(self._session.leave())
         self._hasty.perform(self._heartbeat.leave())
 
     def release(self, delivery: Delivery) -> None:
@@ -245,9 +245,9 @@ class Consumer(ConsumerBase[Delivery, None]):
             self._collect(deliveries)
             if self._renewer.closed.asked():
                 # the renewer was closed meanwhile, so its last call may have missed these acks
-                self._sender.perform(self._turns.report())
+                self._sender.perform(self._session.report())
         else:
-            self._sender.perform(self._turns.settle(how, deliveries, time, description))
+            self._sender.perform(self._session.settle(how, deliveries, time, description))
         self._settled.notify()
 
     def _hurry(self) -> None:
@@ -258,13 +258,13 @@ class Consumer(ConsumerBase[Delivery, None]):
     def _take_turn(self) -> None:
         try:
             if self._stop.asked():
-                self._sender.perform(self._turns.release_unseen())
-            self._renew(self._turns.upkeep())
+                self._sender.perform(self._session.release_unseen())
+            self._renew(self._session.upkeep())
             self._hasty.perform(self._heartbeat.beat_if_possible())
         except BrokerClosed:
             raise  # the thread that iterates raises it, too
         except Exception as error:  # noqa: BLE001  # without a renewer all leases would end
-            self._turns.log_failure(error)
+            self._session.log_failure(error)
 
     def _renew(self, flow: Flow[Renewed]) -> None:
         renewed = self._sender.perform(flow)
@@ -283,7 +283,7 @@ class Consumer(ConsumerBase[Delivery, None]):
             if self._stop.asked():
                 return False
         since = perf_counter()
-        claimed = self._sender.fetch(self._turns.fetch(room, self._lease, self.wait, self.idle()))
+        claimed = self._sender.fetch(self._session.fetch(room, self._lease, self.wait, self.idle()))
         return self._take(Delivery, claimed, since)
 
 

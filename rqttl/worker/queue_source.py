@@ -18,7 +18,7 @@ from redis.exceptions import RedisError
 from rqttl import delivery, units
 from rqttl import events as hook
 from rqttl.consuming import settling
-from rqttl.consuming.base import Turns, announce_renewal
+from rqttl.consuming.base import Session, announce_renewal
 from rqttl.consuming.consumer import Renewer, Sender
 from rqttl.consuming.heartbeat import Heartbeat
 from rqttl.consuming.prefetch import CONSUMER_TTL_MS, LONGEST_REST, Missed
@@ -63,12 +63,12 @@ class QueueSource:
         self.queue = queue
         self._sources, self._driver = sources, sources.driver
         self._lock = threading.Lock()
-        self._turns = Turns[Delivery](self._driver.keyspace, queue, BATCH, Interrupt(), self._hurry, sources.name)
-        self._books, self.schedule = self._turns.books, self._turns.schedule
+        self._session = Session[Delivery](self._driver.keyspace, queue, BATCH, Interrupt(), self._hurry, sources.name)
+        self._prefetch, self.schedule = self._session.prefetch, self._session.schedule
         #: The checksums of the newest finished messages whose acks came too late, by sequence. After a failover that
         #: loses writes, another message may get a sequence again.
         self.finished = Recent[int](REMEMBERED)
-        self._books.late, self._books.unknown = _Late(LOST, self), _Late(UNKNOWN, self)
+        self._prefetch.late, self._prefetch.unknown = _Late(LOST, self), _Late(UNKNOWN, self)
         self._settler: Settler[None] = Settler(lambda *_: None, self._driver.events)  # children settle
         self._server_ahead = 0
         self._pending: deque[tuple[Delivery, Settlement]] = deque()
@@ -105,15 +105,15 @@ class QueueSource:
         """
         self._sources.asked, lease, since = self.node, self._sources.lease, perf_counter()
         presence = Presence(self._sources.name, block, CONSUMER_TTL_MS, ticket, count)
-        claimed = self._perform(self._turns.claim(count, lease, presence))
+        claimed = self._perform(self._session.claim(count, lease, presence))
         fetched = delivery.delivered(Delivery, self._settler, claimed, lease)
         hook.received(self._driver.events.observer, self.queue, fetched, since)
-        self._books.room()  # this forgets the settled deliveries
-        self._books.add(fetched)
-        self._books.take_unseen()
+        self._prefetch.room()  # this forgets the settled deliveries
+        self._prefetch.add(fetched)
+        self._prefetch.take_unseen()
         self.is_paced = claimed.config.paced
         self._server_ahead = claimed.now - self._driver.timing.now()
-        self._turns.follow_leases()
+        self._session.follow_leases()
         if block and len(fetched) < count:
             self.schedule.begin_wait()
         else:
@@ -132,7 +132,7 @@ class QueueSource:
         """Wait no more. Take no message."""
         self._sources.asked = self.node
         with suppress(QueueNotFound):
-            self._perform(self._turns.claim(0, 1, Presence(self._sources.name, 0, CONSUMER_TTL_MS)))
+            self._perform(self._session.claim(0, 1, Presence(self._sources.name, 0, CONSUMER_TTL_MS)))
         self.schedule.end_wait()
 
     def age(self, item: Delivery) -> float:
@@ -145,9 +145,9 @@ class QueueSource:
     def finish(self, item: Delivery) -> None:
         """Collect an ack for the next claim. The renewer sends it if no claim is to come soon."""
         if item.settled == LOST:
-            self._books.late.add(item)
+            self._prefetch.late.add(item)
             return
-        self._books.finish(item)
+        self._prefetch.finish(item)
         if not self._sources.takes_acks:
             self._hurry()
 
@@ -165,7 +165,7 @@ class QueueSource:
     def prolong(self, item: Delivery, lease: int) -> None:
         """Lend a message for another length from now on."""
         item.lease = lease
-        self._turns.follow_leases()
+        self._session.follow_leases()
         self.schedule.renewed(float("-inf"))
         self._hurry()
 
@@ -178,12 +178,12 @@ class QueueSource:
     @property
     def has_acks(self) -> bool:
         """True if acks wait for a call that sends them."""
-        return self._books.has_acks
+        return self._prefetch.has_acks
 
     @property
     def has_work(self) -> bool:
         """True if acks or settlements wait, or messages are out."""
-        return bool(self._pending) or self._books.has_acks or bool(self._books.leases())
+        return bool(self._pending) or self._prefetch.has_acks or bool(self._prefetch.leases())
 
     def settle_pending(self) -> None:
         """Carry out the collected settlements. If Redis is away they stay collected."""
@@ -228,19 +228,19 @@ class QueueSource:
     def take_turn(self) -> None:
         """Settle, renew leases, send waiting acks, and show the presence of the worker, as far as it is due."""
         self.settle_pending()
-        renewed = self._perform(self._turns.upkeep())
+        renewed = self._perform(self._session.upkeep())
         if renewed:
             self._sources.heartbeat.renewed()
         announce_renewal(self._driver.events, renewed)
 
     def in_flight(self, now: int) -> object:
         """Return what the roster says of the messages that are out; see `Prefetch`."""
-        return self._books.in_flight(now)
+        return self._prefetch.in_flight(now)
 
     def close(self) -> None:
         """Settle what is left, send all acks, and leave the queue."""
         self.settle_pending()
-        self._perform(self._turns.report(leaves=True))
+        self._perform(self._session.report(leaves=True))
 
 
 class Sources(dict[str, QueueSource]):

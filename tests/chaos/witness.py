@@ -14,7 +14,7 @@ from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 import rqttl
 from rqttl import delivery
 from rqttl.consuming import consumer, settling
-from rqttl.consuming.base import Turns
+from rqttl.consuming.base import Session
 from rqttl.delivery import LOST, Delivery
 from rqttl.flows.steps import Flow, Read
 from rqttl.protocol import commands
@@ -157,7 +157,7 @@ class Witness:
 
     def _watch_consumers(self) -> None:
         """Write down acks when a consumer or a worker collects them, and again when they were sent."""
-        collect, record = consumer.Consumer._collect, Turns._record
+        collect, record = consumer.Consumer._collect, Session._record
 
         def ack(one: consumer.Consumer, deliveries: Sequence[Delivery]) -> None:
             if one.queue in ACCOUNTED:
@@ -170,7 +170,7 @@ class Witness:
             self._begin(one.queue, "ack", [item], collected=True)
             finish(one, item)
 
-        def note(one: Turns[Any], sent: Any, claimed: Any) -> None:
+        def note(one: Session[Any], sent: Any, claimed: Any) -> None:
             record(one, sent, claimed)
             if sent:
                 self.journal.write(
@@ -182,7 +182,7 @@ class Witness:
 
         consumer.Consumer._collect = ack  # type: ignore[method-assign, assignment]
         QueueSource.finish = finished  # type: ignore[method-assign, assignment]
-        Turns._record = note  # type: ignore[method-assign, assignment]
+        Session._record = note  # type: ignore[method-assign, assignment]
 
 
 def _pair(one: Delivery) -> tuple[str, str]:

@@ -267,7 +267,7 @@ def test_a_failure_at_the_end_does_not_hide_the_exception_that_leaves_the_block(
     def loop() -> None:
         with queue.consume() as deliveries:
             delivery = next(deliveries)
-            monkeypatch.setattr(deliveries._turns, "report", fail)
+            monkeypatch.setattr(deliveries._session, "report", fail)
             delivery.ack()
             raise ZeroDivisionError
 

@@ -153,7 +153,7 @@ def test_a_consumer_without_the_right_works_and_says_so_once(
     with caplog.at_level(logging.WARNING), limited.queue("q").consume() as deliveries:
         next(deliveries).ack()
         for _ in range(2):
-            deliveries._turns.heartbeat.hurry()  # type: ignore[union-attr]
+            deliveries._session.heartbeat.hurry()  # type: ignore[union-attr]
             deliveries._take_turn()
     assert [record.name for record in caplog.records] == ["rqttl.heartbeat"]
     assert queue.stats().acked == 1

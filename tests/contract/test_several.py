@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from rqttl import Broker, CommandEvent, Delivery, InvalidInput, Queue, QueueNotFound, WaitEvent
-from rqttl.consuming.base import SeveralTurns
+from rqttl.consuming.base import SharedSession
 from rqttl.flows.steps import Flow
 from tests.contract.clocked import Clocked
 from tests.contract.looks import ready
@@ -244,13 +244,13 @@ def test_an_idle_consumer_makes_no_call_until_it_is_woken(
     broker: Broker, waiters: Waiters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its renewer takes turns meanwhile, and would show the presence of a consumer that is not waiting."""
-    turns, upkeep = list[object](), SeveralTurns.upkeep
+    turns, upkeep = list[object](), SharedSession.upkeep
 
-    def counted(of: SeveralTurns[Any]) -> Flow[dict[str, int]]:
+    def counted(of: SharedSession[Any]) -> Flow[dict[str, int]]:
         turns.append(of)
         return upkeep(of)
 
-    monkeypatch.setattr(SeveralTurns, "upkeep", counted)
+    monkeypatch.setattr(SharedSession, "upkeep", counted)
     for name in ("LONGEST_REST", "CONSUMER_TTL_MS"):
         monkeypatch.setattr(f"rqttl.consuming.prefetch.{name}", 3)
     names = [f"q{n}" for n in range(10)]

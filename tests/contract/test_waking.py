@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from rqttl import AlreadySettled, Broker, CommandEvent, Delivery, Message, Queue, QueueNotFound, Receipt, WaitEvent
-from rqttl.consuming.base import SeveralTurns, Turns
+from rqttl.consuming.base import Session, SharedSession
 from rqttl.flows.steps import ENDED, Flow, WaitForWakeup
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.driver import driver_of
@@ -313,14 +313,14 @@ def test_a_heartbeat_ends_a_wait_that_redis_has_forgotten_or_in_which_due_work_l
     queue, driver = clocked.declare_queue("q"), driver_of(clocked)
     queue.enqueue(b"x")
     late = one(queue)
-    turns: Turns[Any] = (SeveralTurns if of_several else Turns)(
+    session: Session[Any] = (SharedSession if of_several else Session)(
         driver.keyspace,
         {"q": None} if of_several else "q",  # type: ignore[arg-type]  # each has its own
         1,
         Interrupt(),
         lambda: None,
     )
-    fetching = turns.fetch(1, None, 4 * HOUR, 1)
+    fetching = session.fetch(1, None, 4 * HOUR, 1)
     wait = driver.perform(perform_until_it_waits(fetching))
 
     if why == "killed":  # the one that knew of it
@@ -332,7 +332,7 @@ def test_a_heartbeat_ends_a_wait_that_redis_has_forgotten_or_in_which_due_work_l
     elif why == "forgotten":
         client.delete("rqttl:{q}:waiters")
         late.nack()
-    assert driver.perform(turns.look()) == clocked.now
+    assert driver.perform(session.look()) == clocked.now
 
     assert wait.interrupt.asked() is (why != "nothing")
     if why != "nothing":

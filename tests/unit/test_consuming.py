@@ -1,4 +1,4 @@
-"""Consumers without Redis: their books take plain values, and they go by the clock of their driver."""
+"""Consumers without Redis: their prefetch take plain values, and they go by the clock of their driver."""
 
 import logging
 import sys
@@ -13,7 +13,7 @@ import redis
 from redis.exceptions import ConnectionError
 
 from rqttl import Delivery, InvalidInput, PoolExhausted, QueueOptions, Worker
-from rqttl.consuming.base import Turns, patiently
+from rqttl.consuming.base import Session, patiently
 from rqttl.consuming.consumer import Consumer, Sender
 from rqttl.consuming.prefetch import CONSUMER_TTL_MS, Prefetch, RenewalSchedule, missed
 from rqttl.consuming.several import Queues, take
@@ -60,38 +60,38 @@ def delivery(number: int, lease: int | None = None, token: bytes = b"7") -> Deli
 
 @pytest.mark.parametrize("how", ["ack", "nack", "reject", LOST, UNKNOWN, LEFT])
 def test_a_settled_delivery_is_neither_held_nor_renewed_nor_handed_out(how: str) -> None:
-    books = Prefetch[Delivery](2)
+    prefetch = Prefetch[Delivery](2)
     settled, other = delivery(1), delivery(2)
-    books.add([settled, other])
+    prefetch.add([settled, other])
 
     settled.settled = how
 
-    assert books.leases() == {30_000: [other]}
-    assert (books.hand_out(), books.hand_out()) == (other, None)
+    assert prefetch.leases() == {30_000: [other]}
+    assert (prefetch.hand_out(), prefetch.hand_out()) == (other, None)
 
 
 def test_deliveries_that_nobody_has_seen_are_taken_and_put_back_in_order() -> None:
-    books = Prefetch[Delivery](3)
+    prefetch = Prefetch[Delivery](3)
     seen, *unseen = three = [delivery(number) for number in range(3)]
-    books.add(three)
-    assert books.hand_out() is seen
+    prefetch.add(three)
+    assert prefetch.hand_out() is seen
 
-    assert books.take_unseen() == unseen
-    assert (list(books.fetched), books.take_unseen()) == ([], [])
-    books.fetched.extend(unseen)
-    assert books.take_unseen() == unseen
+    assert prefetch.take_unseen() == unseen
+    assert (list(prefetch.fetched), prefetch.take_unseen()) == ([], [])
+    prefetch.fetched.extend(unseen)
+    assert prefetch.take_unseen() == unseen
 
 
 def test_the_acks_of_a_failed_call_wait_again_in_their_order() -> None:
-    books = Prefetch[Delivery](BATCH)
+    prefetch = Prefetch[Delivery](BATCH)
     for number in range(2):
-        books.finish(delivery(number))
-    assert books.next_acks() == [b"0", b"7", b"1", b"7"]
-    books.finish(delivery(2))
+        prefetch.finish(delivery(number))
+    assert prefetch.next_acks() == [b"0", b"7", b"1", b"7"]
+    prefetch.finish(delivery(2))
 
-    books.put_back()
+    prefetch.put_back()
 
-    assert books.next_acks() == [b"0", b"7", b"1", b"7", b"2", b"7"]
+    assert prefetch.next_acks() == [b"0", b"7", b"1", b"7", b"2", b"7"]
 
 
 class Contended(nullcontext[None]):
@@ -118,45 +118,45 @@ def test_acks_of_a_fetch_without_a_reply_are_in_doubt_for_the_renewer_that_waite
             return received()
 
     driver = Lost()
-    turns = Turns[Delivery](driver.keyspace, "orders", 1, Interrupt(), unused)
-    turns.books.finish(delivery(1))
+    session = Session[Delivery](driver.keyspace, "orders", 1, Interrupt(), unused)
+    session.prefetch.finish(delivery(1))
 
     def renewer() -> None:
         if replays == [False]:
-            Sender(driver).perform(turns.report())
+            Sender(driver).perform(session.report())
 
     with pytest.raises(redis.ConnectionError):
-        Sender(driver, cast("threading.Lock", Contended(renewer))).fetch(turns.fetch(1, None, 0, 1))
+        Sender(driver, cast("threading.Lock", Contended(renewer))).fetch(session.fetch(1, None, 0, 1))
 
     assert replays == [False, True]
 
 
 def test_a_lease_is_renewed_for_as_long_as_a_handler_has_renewed_it() -> None:
     driver, hurried = Canned(renew=[[OK, b"", b"78", []]]), list[bool]()
-    turns = Turns[Delivery](driver.keyspace, "orders", 1, Interrupt(), lambda: hurried.append(True))
+    session = Session[Delivery](driver.keyspace, "orders", 1, Interrupt(), lambda: hurried.append(True))
     held = delivery(1)
-    turns.books.add([held])
-    turns.follow_leases()
+    session.prefetch.add([held])
+    session.follow_leases()
 
-    driver.perform(turns.settle("renew", [held], "600ms", None))
+    driver.perform(session.settle("renew", [held], "600ms", None))
 
-    assert (turns.books.leases(), turns.schedule.renew_every, hurried) == ({600: [held]}, 200, [True])
+    assert (session.prefetch.leases(), session.schedule.renew_every, hurried) == ({600: [held]}, 200, [True])
 
 
 def test_an_ack_during_a_renewal_that_misses_the_lease_counts_as_late() -> None:
     driver = Canned(receive=[received(lost=[b"1"])])
-    turns = Turns[Delivery](driver.keyspace, "orders", 1, Interrupt(), unused)
+    session = Session[Delivery](driver.keyspace, "orders", 1, Interrupt(), unused)
     held = delivery(1)
-    turns.books.add([held])
-    renewal = turns.renew()
+    session.prefetch.add([held])
+    renewal = session.renew()
     next(renewal)
-    turns.books.finish(held)
+    session.prefetch.finish(held)
     with pytest.raises(StopIteration):
         renewal.send([OK, b"", b"78", [b"1"]])
 
-    driver.perform(turns.report())
+    driver.perform(session.report())
 
-    assert (held.settled, turns.books.late.count) == (LOST, 1)
+    assert (held.settled, session.prefetch.late.count) == (LOST, 1)
 
 
 def test_of_two_acks_of_one_message_the_one_under_the_older_lease_was_missed() -> None:
@@ -233,8 +233,8 @@ def test_leases_are_renewed_at_thirds_of_their_length_by_the_clock_of_the_driver
     driver.events.subscribe(lambda _: renewals.append(timing.ms), RenewalEvent)
     consumer = Consumer(driver, "orders", 1)
     consumer._prefetch.add([delivery(1, lease=30_000)])
-    consumer._turns.schedule.follow([30_000])
-    consumer._turns.schedule.renewed(timing.now())
+    consumer._session.schedule.follow([30_000])
+    consumer._session.schedule.renewed(timing.now())
     renewer = consumer._renewer
     ended = threading.Event()
 

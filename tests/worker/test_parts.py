@@ -31,7 +31,7 @@ from tests.waiting import PATIENCE
 pytestmark = pytest.mark.once
 ME = str(os.getpid())
 
-# Turns of queues
+# Session of queues
 
 
 def follow(weights: dict[str, int | None]) -> Queues:
