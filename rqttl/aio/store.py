@@ -26,11 +26,11 @@ from rqttl.protocol.commands import BRIEFLY, CONFIRMING, Command, Joined, noted,
 from rqttl.protocol.contract import pack_command
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
-from rqttl.store.bells import LOOK, MOST, by_slot
 from rqttl.store.blocking import PAUSE, REPLY, SLACK, asked, keep_alive
 from rqttl.store.cluster import STALL, Cluster, Seeds
 from rqttl.store.connections import QUICK, is_exhausted, is_spoilt
 from rqttl.store.exchanges import FAILURES, HASTE, SOCKET_TIMEOUT, Exchanges, NotSent, refuses_for_now, wait_outcome
+from rqttl.store.slot_waits import LOOK, MOST, by_slot
 from rqttl.store.topology import Calls, OneServer, Topology, Trip
 
 S = TypeVar("S")

@@ -139,7 +139,7 @@ class WaitForWakeup:
     """Step: wait for an element of the wake-up list of one of several queues. The answer is the queue and the element.
 
     It is a list of such pairs if the queues are in several slots of a cluster; then calls to Redis may stay pending
-    between the waits of one caller: these are its `bells`. It is `None` when the time is over, and `ENDED` after
+    between the waits of one caller: these are its `slot_waits`. It is `None` when the time is over, and `ENDED` after
     `interrupt`. A ticket has to be shown with the next receive of its queue. The whole wait ends in `left` ms. One step
     blocks for `longest` ms at most, and not beyond the next due work in `due` ms: then the flow looks at the queue and
     waits again. Redis ends a wait up to 0.1 s late, so this process waits for the end of an `exact` one.
@@ -151,7 +151,7 @@ class WaitForWakeup:
     due: int | None = None
     interrupt: Interrupt | None = field(default=None, compare=False)
     exact: bool = False
-    bells: Any = field(default=None, compare=False)
+    slot_waits: Any = field(default=None, compare=False)
 
     @property
     def in_redis(self) -> int:

@@ -40,12 +40,12 @@ from rqttl.flows.steps import (
 from rqttl.protocol.commands import BriefCommand, Command, DiskCommand, ReplicaCommand, Reply, Word
 from rqttl.protocol.keys import META, Keyspace
 from rqttl.runtime.interrupt import Interrupt, Timing
-from rqttl.store.bells import Bells, Pair, by_slot
 from rqttl.store.blocking import Listener
 from rqttl.store.cluster import Cluster, Seeds, adopted, cluster_for_threads, patience_of
 from rqttl.store.connections import Address, RedisNode, made_together
 from rqttl.store.exchanges import FAILURES, HASTE, SOCKET_TIMEOUT, Exchanges, NotSent, explained, wait_outcome
 from rqttl.store.sentinel import is_service
+from rqttl.store.slot_waits import Pair, SlotWaits, by_slot
 from rqttl.store.topology import OneServer, Topology, Trip
 from rqttl.text import format_value
 from rqttl.types import Duration
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from redis.client import PubSub
 
 T = TypeVar("T")
-#: The answer to a wait: lists with their elements, or why it has ended; see `Listener.listen` and `Bells.wait`.
+#: The answer to a wait: lists with their elements, or why it has ended; see `Listener.listen` and `SlotWaits.wait`.
 Woken = tuple[str, bytes] | list[Pair] | bytes | PoolExhausted | None
 
 
@@ -131,15 +131,15 @@ class Store:
         keys: Sequence[str],
         ms: int,
         interrupt: Interrupt | None = None,
-        bells: Bells | None = None,
+        slot_waits: SlotWaits | None = None,
     ) -> Woken:
-        """Wait for an element of one of the lists `keys` of queues; see `Listener`, and `Bells` for several slots.
+        """Wait for an element of one of the lists `keys` of queues; see `Listener`, and `SlotWaits` for several slots.
 
-        Without `bells`, which are kept for the next wait, the calls for several slots end with this one.
+        Without `slot_waits`, which are kept for the next wait, the calls for several slots end with this one.
         """
         wait: Callable[[], Woken]
-        if bells or (len(keys) > 1 and not self._only and len(by_slot(self.topology, keys)) > 1):
-            wait = partial(self._listen_at_slots, keys, ms, interrupt, bells)
+        if slot_waits or (len(keys) > 1 and not self._only and len(by_slot(self.topology, keys)) > 1):
+            wait = partial(self._listen_slots, keys, ms, interrupt, slot_waits)
         else:
             node = self.topology.node_of(keys[0])
             listener = self._listeners.get(node) or self.listener_of(node)
@@ -153,23 +153,23 @@ class Store:
             outcomes.append(wait_outcome(answer))
         return answer
 
-    def _listen_at_slots(self, keys: Sequence[str], ms: int, interrupt: Interrupt | None, kept: Bells | None) -> Woken:
-        bells, last = self.bells() if kept is None else kept, list[Pair]()
+    def _listen_slots(self, keys: Sequence[str], ms: int, interrupt: Interrupt | None, kept: SlotWaits | None) -> Woken:
+        slot_waits, last = self.slot_waits() if kept is None else kept, list[Pair]()
         woken: Woken
         try:
-            woken = bells.wait(keys, ms, (self.interrupted, interrupt or self.interrupted))
+            woken = slot_waits.wait(keys, ms, (self.interrupted, interrupt or self.interrupted))
         except PoolExhausted as error:
             woken = error
         finally:
-            if bells is not kept:
-                last = bells.end()
+            if slot_waits is not kept:
+                last = slot_waits.end()
         if woken is None or isinstance(woken, list):
             return [*(woken or ()), *last]
         return [pair for pair in last if pair[1]] or woken  # the last look of the caller makes up for hints
 
-    def bells(self) -> Bells:
+    def slot_waits(self) -> SlotWaits:
         """Waits of one thread whose calls for several slots stay pending between them."""
-        return Bells(self.topology, self.listener_of, self.read)
+        return SlotWaits(self.topology, self.listener_of, self.read)
 
     def listener_of(self, node: RedisNode) -> Listener:
         """The waits at one node."""
@@ -214,10 +214,10 @@ class Waiter(Timing):
     def wait(self, store: Store, keys: Sequence[str], step: WaitForWakeup) -> Woken:
         """Wait for an element of one of the lists `keys`, as `step` says. See `Store.listen`."""
         if not step.exact:
-            return store.listen(step.queues, keys, step.ms, step.interrupt, step.bells)
+            return store.listen(step.queues, keys, step.ms, step.interrupt, step.slot_waits)
         ends = self.now() + step.ms
         ms, interrupt = step.in_redis, step.interrupt
-        woken = store.listen(step.queues, keys, ms, interrupt, step.bells) if ms else None
+        woken = store.listen(step.queues, keys, ms, interrupt, step.slot_waits) if ms else None
         if woken is None:
             self.pause(interrupt or store.interrupted, lambda: ends - self.now())
         return woken

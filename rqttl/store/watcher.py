@@ -31,34 +31,34 @@ class Watcher:
 
     def __init__(self, service: Any) -> None:
         self._service = weakref.ref(service, lambda _: self.close())
-        self._bells: dict[int, socket.socket] = {}  # by process: a forked one has no thread
+        self._wakers: dict[int, socket.socket] = {}  # by process: a forked one has no thread
         self._closed = Interrupt()
 
     def start(self) -> None:
         """Start the thread, unless it runs."""
         process = os.getpid()
-        if self._closed.asked() or process in self._bells:
+        if self._closed.asked() or process in self._wakers:
             return
-        bell, heard = socket.socketpair()
-        if self._bells.setdefault(process, bell) is not bell:  # one step: no lock, which a fork could copy
-            bell.close()
+        waker, heard = socket.socketpair()
+        if self._wakers.setdefault(process, waker) is not waker:  # one step: no lock, which a fork could copy
+            waker.close()
             heard.close()
             return
         with suppress(RuntimeError):  # the interpreter ends
-            threading.Thread(target=self._run, args=[bell, heard], name="rqttl-sentinel", daemon=True).start()
+            threading.Thread(target=self._run, args=[waker, heard], name="rqttl-sentinel", daemon=True).start()
         if self._closed.asked():  # meanwhile
             self.close()
 
     def close(self) -> None:
         """End the thread of this process. Any thread may call this."""
         self._closed.ask()
-        bell = self._bells.pop(os.getpid(), None)
-        if bell is not None:
+        waker = self._wakers.pop(os.getpid(), None)
+        if waker is not None:
             with suppress(OSError):
-                bell.shutdown(socket.SHUT_WR)
+                waker.shutdown(socket.SHUT_WR)
 
-    def _run(self, bell: socket.socket, heard: socket.socket) -> None:
-        with bell, heard, selectors.DefaultSelector() as selector:
+    def _run(self, waker: socket.socket, heard: socket.socket) -> None:
+        with waker, heard, selectors.DefaultSelector() as selector:
             selector.register(heard, selectors.EVENT_READ)
             service = self._service()
             missing = [] if service is None else list(service.sentinels)

@@ -54,7 +54,7 @@ class Fetcher:
         self._patterns = [name for name in weights if is_pattern(name)]
         self._unmatched = set[str]()
         self._queues = Queues()
-        self._bells = self._driver.store.bells()
+        self._slot_waits = self._driver.store.slot_waits()
         self.stop = Interrupt()
         #: The time of the last turn, and of the last answer to a claim, in ms of the clock of this process.
         self.turned_at = self._driver.timing.now()
@@ -131,7 +131,7 @@ class Fetcher:
         self._full_since = None
         if self._queues.noted and now >= self._glance_at and self._queues.candidates(now):
             self._glance_at = now + GLANCE
-            self._wake(self._driver.keyspace.woken(self._bells.collect()))
+            self._wake(self._driver.keyspace.woken(self._slot_waits.collect()))
             self._queues.hint(self._with_wakeup(self._queues.noted))
         chosen = ticketed[0] if ticketed else self._queues.next(now)
         if chosen is not None:
@@ -185,7 +185,7 @@ class Fetcher:
         self._sources.takes_acks = False  # before the look, so no ack is left that nobody sends
         acking = [queue for queue in noted if self._sources[queue].has_acks]
         exact = any(self._sources[queue].is_paced for queue in noted)
-        step = WaitForWakeup(noted, ms, ms, interrupt=self.stop, exact=exact, bells=self._bells)
+        step = WaitForWakeup(noted, ms, ms, interrupt=self.stop, exact=exact, slot_waits=self._slot_waits)
         reply = None if acking else self._driver.step(step)
         self._sources.takes_acks = True
         for name in acking:
@@ -206,9 +206,9 @@ class Fetcher:
             self._full_since = now
         if now - self._full_since >= PATIENT_WHILE_FULL and self._queues.noted:
             self._withdraw()
-        self._wake(self._driver.keyspace.woken(self._bells.collect()))
+        self._wake(self._driver.keyspace.woken(self._slot_waits.collect()))
         self._pass_on()
-        flight, seconds = self._in_flight, (GLANCE if self._bells else PATIENT_WHILE_FULL) / 1000
+        flight, seconds = self._in_flight, (GLANCE if self._slot_waits else PATIENT_WHILE_FULL) / 1000
         flight.freed.wait(self.stop, lambda: 0.0 if flight.room() > 0 else seconds)
 
     def _wake(self, elements: Iterable[tuple[str, bytes | None]]) -> None:
@@ -234,7 +234,7 @@ class Fetcher:
     def _withdraw(self) -> None:
         """Wait in no queue any more. Take the messages that were handed to this worker meanwhile."""
         noted = self._queues.noted
-        self._wake(self._driver.keyspace.woken(self._bells.end()))
+        self._wake(self._driver.keyspace.woken(self._slot_waits.end()))
         woken = {*self._queues.ticketed, *self._with_wakeup(noted)}
         for name in dict.fromkeys([*noted, *woken]):
             source, queue = self._sources[name], self._queues[name]

@@ -16,10 +16,10 @@ from rqttl.flows.steps import ENDED
 from rqttl.protocol.contract import pack_command
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store import blocking
-from rqttl.store.bells import Bells
 from rqttl.store.blocking import patiently
 from rqttl.store.connections import RedisNode
 from rqttl.store.driver import RedisDriver, driver_of
+from rqttl.store.slot_waits import SlotWaits
 from rqttl.store.topology import OneServer
 from tests.drivers import broker_on
 from tests.process.proxy import Proxy
@@ -196,33 +196,33 @@ class Alone(OneServer[RedisNode]):
 
 
 @pytest.fixture
-def bells(server: Server, client: redis.Redis, request: pytest.FixtureRequest) -> Iterator[Bells]:
+def slot_waits(server: Server, client: redis.Redis, request: pytest.FixtureRequest) -> Iterator[SlotWaits]:
     """Waits on a database that is empty. The parameter limits the connections."""
     with server.client(max_connections=getattr(request, "param", 100)) as own:
         driver = RedisDriver(own, "rqttl", topology=Alone(RedisNode(own)))
-        bells = driver.store.bells()
-        yield bells
-        bells.end()
+        slot_waits = driver.store.slot_waits()
+        yield slot_waits
+        slot_waits.end()
         driver.close()
 
 
-def test_an_element_that_comes_while_nobody_waits_is_there_later(bells: Bells, client: redis.Redis) -> None:
-    assert bells.wait(["a", "b"], 0, []) is None
+def test_an_element_that_comes_while_nobody_waits_is_there_later(slot_waits: SlotWaits, client: redis.Redis) -> None:
+    assert slot_waits.wait(["a", "b"], 0, []) is None
     client.rpush("a", "1")
     until(lambda: client.info("clients")["blocked_clients"] == 1)
-    assert (bells.collect(), len(bells)) == ([("a", b"1")], 1)
+    assert (slot_waits.collect(), len(slot_waits)) == ([("a", b"1")], 1)
 
     client.rpush("b", "2")
-    assert bells.wait(["a", "c"], 0, []) == [("b", b"2")]
+    assert slot_waits.wait(["a", "c"], 0, []) == [("b", b"2")]
     client.rpush("c", "3")
-    assert (sorted(bells.end()), len(bells)) == ([("a", None), ("c", b"3")], 0)
+    assert (sorted(slot_waits.end()), len(slot_waits)) == ([("a", None), ("c", b"3")], 0)
 
 
 def test_a_wait_for_several_slots_outlives_its_calls(
-    bells: Bells, client: redis.Redis, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    slot_waits: SlotWaits, client: redis.Redis, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rqttl.store.bells.PERIOD", 0.01)
-    waits = pool.submit(bells.wait, ["a", "b"], 600_000, [])
+    monkeypatch.setattr("rqttl.store.slot_waits.PERIOD", 0.01)
+    waits = pool.submit(slot_waits.wait, ["a", "b"], 600_000, [])
     until(lambda: client.info("commandstats").get("cmdstat_blpop", {"calls": 0})["calls"] > 10)
 
     client.rpush("b", "1")
@@ -232,10 +232,10 @@ def test_a_wait_for_several_slots_outlives_its_calls(
 
 @pytest.mark.parametrize("how", ["interrupt", "kill", "refuse"])
 def test_a_wait_for_several_slots_is_ended_from_outside(
-    bells: Bells, client: redis.Redis, pool: ThreadPoolExecutor, how: str
+    slot_waits: SlotWaits, client: redis.Redis, pool: ThreadPoolExecutor, how: str
 ) -> None:
     interrupt = Interrupt()
-    waits = pool.submit(bells.wait, ["a", "b"], 600_000, [interrupt])
+    waits = pool.submit(slot_waits.wait, ["a", "b"], 600_000, [interrupt])
     until(lambda: client.info("clients")["blocked_clients"] == 2)
 
     if how == "interrupt":
@@ -253,16 +253,16 @@ def test_a_wait_for_several_slots_is_ended_from_outside(
     assert found
 
 
-@pytest.mark.parametrize("bells", [3], indirect=True)
+@pytest.mark.parametrize("slot_waits", [3], indirect=True)
 def test_lists_for_which_no_connection_is_left_are_looked_at(
-    bells: Bells, client: redis.Redis, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    slot_waits: SlotWaits, client: redis.Redis, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of three connections is kept for commands."""
-    monkeypatch.setattr("rqttl.store.bells.LOOK", 0.01)
+    monkeypatch.setattr("rqttl.store.slot_waits.LOOK", 0.01)
     for key in [*"abcd", *"dcba"]:
-        waits = pool.submit(bells.wait, [*"abcd"], 600_000, [])
+        waits = pool.submit(slot_waits.wait, [*"abcd"], 600_000, [])
         until(lambda: client.info("clients")["blocked_clients"] == 2)
         client.rpush(key, "1")
         found: Any = waits.result(PATIENCE)
         while (key, b"1") not in found:  # a call made room for that of this list, and has left a hint
-            found = bells.wait([*"abcd"], 600_000, [])
+            found = slot_waits.wait([*"abcd"], 600_000, [])

@@ -38,7 +38,7 @@ def nodes(launch: Callable[..., Server]) -> Iterator[ClusterServers]:
 @pytest.fixture
 def broker(nodes: ClusterServers, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
     """A broker with the empty queues `QUEUES`. A hint that is lost is not made up for within the patience of a test."""
-    monkeypatch.setattr("rqttl.store.bells.LOOK", 0.05)
+    monkeypatch.setattr("rqttl.store.slot_waits.LOOK", 0.05)
     monkeypatch.setattr("rqttl.aio.store.LOOK", 0.05)
     monkeypatch.setattr(fetcher, "PROOF", 1_000_000)
     nodes.flush()
@@ -109,7 +109,7 @@ def counts(nodes: ClusterServers) -> list[object]:
 def test_each_message_wakes_who_waits(
     nodes: ClusterServers, broker: Broker, waiting: Waiting, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    monkeypatch.setattr("rqttl.store.bells.MOST", most)
+    monkeypatch.setattr("rqttl.store.slot_waits.MOST", most)
     monkeypatch.setattr("rqttl.aio.store.MOST", most)
     handled: list[bytes] = []
 

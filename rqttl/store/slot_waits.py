@@ -44,7 +44,7 @@ def by_slot(topology: Topology[Any], keys: Iterable[str]) -> dict[Hashable, list
     return slots
 
 
-class Bell:
+class BlockingCall:
     """A blocking call for the lists `keys` of one slot. It holds a connection until its reply."""
 
     def __init__(self, listener: Listener, node: object, keys: Sequence[str]) -> None:
@@ -87,7 +87,7 @@ class Bell:
         return [] if reply is None else [(reply[0].decode(), reply[1])]
 
 
-class Bells:
+class SlotWaits:
     """Waits of one thread for lists in several slots. Their calls stay pending between two waits, until `end`."""
 
     def __init__(
@@ -98,8 +98,8 @@ class Bells:
     ) -> None:
         self._topology, self._listener_of, self._read = topology, listener_of, read
         self._most = MOST
-        self._pending: dict[Hashable, Bell] = {}
-        self._numbers, self._last_rung = count(1), dict[Hashable, int]()
+        self._pending: dict[Hashable, BlockingCall] = {}
+        self._numbers, self._last_found = count(1), dict[Hashable, int]()
         self._look_at = 0.0
         self._lost: list[str] = []  # the lists of lost calls
 
@@ -138,26 +138,26 @@ class Bells:
         Redis loses an element that it takes for a call at the moment at which it learns of its end.
         """
         ended = [self._pending.pop(slot) for slot in (list(self._pending) if slots is None else slots)]
-        for bell in ended:
-            bell.end()
+        for call in ended:
+            call.end()
         until = Timing.seconds() + LAST
         found: list[Pair] = []
-        for bell in ended:
-            pairs = bell.answer(max(0.001, until - Timing.seconds()))
-            found += [(key, None) for key in bell.keys] if pairs is None else pairs
+        for call in ended:
+            pairs = call.answer(max(0.001, until - Timing.seconds()))
+            found += [(key, None) for key in call.keys] if pairs is None else pairs
         return found
 
     def _follow(self, slots: dict[Hashable, list[str]]) -> list[Pair]:
         """End the calls that are no longer right, and begin those that are missing. Returns what has come."""
         now, node_of = Timing.seconds(), self._topology.node_of
-        rung = self._last_rung
-        chosen = sorted(slots, key=lambda slot: rung.get(slot, 0), reverse=True)[: self._most]
+        last = self._last_found
+        chosen = sorted(slots, key=lambda slot: last.get(slot, 0), reverse=True)[: self._most]
         wanted = {slot: slots[slot] for slot in chosen}
         found = self.end(
             [
                 slot
-                for slot, bell in self._pending.items()
-                if bell.keys != wanted.get(slot) or bell.node is not node_of(bell.keys[0]) or now >= bell.ends
+                for slot, call in self._pending.items()
+                if call.keys != wanted.get(slot) or call.node is not node_of(call.keys[0]) or now >= call.ends
             ]
         )
         for slot, keys in wanted.items():
@@ -165,7 +165,7 @@ class Bells:
                 continue
             node = node_of(keys[0])
             try:
-                self._pending[slot] = Bell(self._listener_of(node), node, keys)
+                self._pending[slot] = BlockingCall(self._listener_of(node), node, keys)
             except PoolExhausted:
                 if not self._pending:
                     raise
@@ -178,20 +178,20 @@ class Bells:
     def _ready(self, seconds: float, alarm: socket.socket | None = None) -> list[Pair]:
         """Wait for replies, or for the alarm. Returns the elements that have come."""
         with selectors.DefaultSelector() as selector:
-            for slot, bell in self._pending.items():
-                selector.register(bell.sock, selectors.EVENT_READ, slot)
+            for slot, call in self._pending.items():
+                selector.register(call.sock, selectors.EVENT_READ, slot)
             if alarm is not None:
                 selector.register(alarm, selectors.EVENT_READ, alarm)
             ready = [key.data for key, _ in selector.select(seconds) if key.data is not alarm]
         found: list[Pair] = []
         for slot in ready:
-            bell = self._pending.pop(slot)
-            pairs = bell.answer()
+            call = self._pending.pop(slot)
+            pairs = call.answer()
             if pairs is None:
-                self._lost += bell.keys
+                self._lost += call.keys
             elif pairs:
                 found += pairs
-                self._last_rung[slot] = next(self._numbers)
+                self._last_found[slot] = next(self._numbers)
         return found
 
     def _look(self, slots: dict[Hashable, list[str]]) -> None:
@@ -201,7 +201,7 @@ class Bells:
         lengths = self._read(Read([("LLEN", key) for _, key in keys], partial=True))
         for (slot, _), length in zip(keys, lengths, strict=True):
             if isinstance(length, int) and length:
-                self._last_rung[slot] = next(self._numbers)
+                self._last_found[slot] = next(self._numbers)
 
 
 @contextmanager
