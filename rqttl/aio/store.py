@@ -22,7 +22,7 @@ from redis.exceptions import BusyLoadingError, ConnectionError, ResponseError, T
 from rqttl.errors import BrokerClosed, ContractError, InvalidInput, PoolExhausted
 from rqttl.events import Events, timed
 from rqttl.flows.steps import ENDED
-from rqttl.protocol.commands import BRIEFLY, CONFIRMING, Command, Joined, noted, unconfirmed
+from rqttl.protocol.commands import BRIEFLY, CONFIRMING, Command, Joined, annotated, unconfirmed
 from rqttl.protocol.contract import pack_command
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
@@ -164,7 +164,7 @@ class ConfirmedCalls:
                 pass
         why = unconfirmed(reply)
         for call in self.calls:
-            call.answer = [*call.answer, reply] if isinstance(call, Pipelined) else noted(call.answer, why)
+            call.answer = [*call.answer, reply] if isinstance(call, Pipelined) else annotated(call.answer, why)
         return True
 
     def end(self, error: Exception) -> None:

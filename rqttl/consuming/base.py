@@ -372,7 +372,7 @@ class SharedSession(Session[D]):
         self._is_fetching = True
         try:
             self._queues.begin()
-            self._queues.hint((yield from with_wakeup(self._keyspace, self._queues.noted)))
+            self._queues.hint((yield from with_wakeup(self._keyspace, self._queues.awaited)))
             flow = take(self._queues, partial(self._claim_of, lease), count, wait, self._stop)
             return (yield from self._with_replays(flow, []))
         except BaseException:
@@ -384,7 +384,7 @@ class SharedSession(Session[D]):
     @property
     def _noted(self) -> list[str]:
         """See `Session`."""
-        return self._queues.noted
+        return self._queues.awaited
 
     def _look_again(self, queue: str) -> None:
         self._queues[queue].until = None
@@ -414,9 +414,9 @@ class SharedSession(Session[D]):
 
     def _withdraw(self) -> Flow[None]:
         """Wait in no queue any more. Messages that were handed over meanwhile go back."""
-        noted = [name for name, queue in self._queues.items() if queue.is_noted]
-        for name in noted:
-            self._queues[name].until, self._queues[name].is_noted = None, False
+        awaited = [name for name, queue in self._queues.items() if queue.is_awaited]
+        for name in awaited:
+            self._queues[name].until, self._queues[name].is_awaited = None, False
             yield from self._claim_of(None, name, 0, 0, self._queues.ask(name)[1])
 
     def report(self, ttl: int = 0, *, leaves: bool = False, ticket: bytes = b"") -> Flow[None]:

@@ -54,15 +54,15 @@ def read_weights(queues: object, weights: object = None) -> dict[str, int | None
 class _Queue:
     """A queue: its weight, and the messages that were fetched divided by it.
 
-    It may have messages, unless a claim has met none: then it waits `until` a time, and if `is_noted` as a consumer
-    that Redis wakes. `ticket` is an element of its wake-up list: a ticket, or a hint (empty), or `None`. `is_hinted`:
-    a glance has shown a wake-up. `due`: the time of the next due work there, as far as it waits for that.
+    It may have messages, unless a claim has met none: then it waits `until` a time; an `is_awaited` one for Redis, too,
+    which wakes the consumer. `ticket` is an element of its wake-up list: a ticket, or a hint (empty), or `None`.
+    `is_hinted`: a glance has shown a wake-up. `due`: the time of the next due work there, if it waits for that.
     """
 
     weight: int | None = None
     progress: float = 0.0
     until: float | None = None
-    is_noted: bool = False
+    is_awaited: bool = False
     is_missing: bool = False
     ticket: bytes | None = None
     is_hinted: bool = False
@@ -80,9 +80,9 @@ class Queues(dict[str, _Queue]):
     _least = 0.0
 
     @property
-    def noted(self) -> list[str]:
+    def awaited(self) -> list[str]:
         """The queues in which the consumer waits for a wake-up."""
-        return [name for name, queue in self.items() if queue.until is not None and queue.is_noted]
+        return [name for name, queue in self.items() if queue.until is not None and queue.is_awaited]
 
     @property
     def ticketed(self) -> list[str]:
@@ -145,7 +145,7 @@ class Queues(dict[str, _Queue]):
         queue = self[name]
         queue.progress += number / (queue.weight or 1)
         queue.until, queue.due, queue.is_missing = None, math.inf, False
-        queue.is_noted = due is not None and block > 0
+        queue.is_awaited = due is not None and block > 0
         if due is not None and block:
             queue.until, queue.due = now + min(block, due), now + due
 
@@ -154,7 +154,7 @@ class Queues(dict[str, _Queue]):
         queue = self[name]
         if not queue.is_missing:
             logger.warning("queue %s does not exist; it is looked for every %d s", name, MISSING // 1000)
-        queue.is_missing, queue.is_noted = True, False
+        queue.is_missing, queue.is_awaited = True, False
         queue.until = queue.due = now + MISSING
 
     def hint(self, names: Sequence[str]) -> None:
@@ -171,7 +171,7 @@ class Queues(dict[str, _Queue]):
     def look_again(self) -> None:
         """Make the queues candidates in which the consumer waits."""
         for queue in self.values():
-            if queue.is_noted:
+            if queue.is_awaited:
                 queue.until = None
 
     def share(self, name: str, count: int, now: float) -> int:
@@ -291,7 +291,7 @@ def receive(
             queues.look_again()
     except QueueNotFound as error:
         failure = error
-    for name in [name for name, queue in queues.items() if queue.is_noted]:
+    for name in [name for name, queue in queues.items() if queue.is_awaited]:
         with suppress(QueueNotFound):
             yield from claim(name, 0, 0, queues.ask(name)[1])
     if failure and not batches:

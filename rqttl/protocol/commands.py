@@ -263,7 +263,7 @@ def unconfirmed(answer: Any) -> str:
     return "" if count else f"no {'fsync' if isinstance(answer, list) else 'replica'} in time"
 
 
-def noted(reply: Any, why: str) -> Any:
+def annotated(reply: Any, why: str) -> Any:
     """The reply to a call that stores messages; with `why`, and with a note that they are not confirmed."""
     if not why or type(reply) is not list or reply[0] != b"ok":
         return reply
@@ -271,7 +271,7 @@ def noted(reply: Any, why: str) -> Any:
 
 
 def why_unconfirmed(notes: Sequence[bytes]) -> str:
-    """The reason in the note of `noted`; empty without one."""
+    """The reason in the note of `annotated`; empty without one."""
     return notes[-1].decode() if notes[-2:-1] == [UNCONFIRMED] else ""
 
 

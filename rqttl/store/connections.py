@@ -28,7 +28,7 @@ from redis.exceptions import ConnectionError, NoScriptError, RedisError, Respons
 from redis.retry import Retry
 
 from rqttl.errors import BrokerClosed, InvalidInput, PoolExhausted
-from rqttl.protocol.commands import CONFIRMING, Command, Reply, Word, noted, unconfirmed
+from rqttl.protocol.commands import CONFIRMING, Command, Reply, Word, annotated, unconfirmed
 from rqttl.protocol.contract import Packer, Repeated, fits, pack_command
 from rqttl.runtime.interrupt import Timing
 from rqttl.store.exchanges import SOCKET_TIMEOUT, NotSent
@@ -407,7 +407,7 @@ class RedisNode:
         command.script.check(reply)
         if reply[0] == b"refused" and command.is_replay:
             return Repeated(reply)
-        return cast("Reply", noted(reply, unconfirmed(confirmation)))
+        return cast("Reply", annotated(reply, unconfirmed(confirmation)))
 
     def round_trip(self, calls: Calls, *, waits: bool = True) -> list[Any]:
         """Send calls together, and read their replies; errors of Redis are among them.

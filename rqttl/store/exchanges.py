@@ -32,7 +32,7 @@ from redis.exceptions import (
 from rqttl.errors import DataDamaged, InvalidInput, OutcomeUnknown, ScriptsForgotten
 from rqttl.events import Events, Place, timed
 from rqttl.flows.steps import ENDED, Pipeline, Read, ReadEachNode
-from rqttl.protocol.commands import BRIEFLY, Command, Repeat, Reply, confirmations, noted, unconfirmed
+from rqttl.protocol.commands import BRIEFLY, Command, Repeat, Reply, annotated, confirmations, unconfirmed
 from rqttl.protocol.contract import Repeated
 from rqttl.protocol.keys import PARTS, Keyspace
 from rqttl.protocol.replies import command_name, milliseconds, shaped
@@ -514,7 +514,7 @@ def _noted(commands: Sequence[Command], replies: list[Any], answers: Sequence[An
         return replies
     names = [name for name in dict.fromkeys(command.durability for command in commands) if name]
     whys = {**dict(zip(names, map(unconfirmed, answers), strict=True)), "": ""}
-    return [noted(reply, whys[command.durability]) for command, reply in zip(commands, replies, strict=True)]
+    return [annotated(reply, whys[command.durability]) for command, reply in zip(commands, replies, strict=True)]
 
 
 def _texts(node: Node, commands: Sequence[Command]) -> list[tuple[str, str, str]]:

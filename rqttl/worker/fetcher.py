@@ -119,7 +119,7 @@ class Fetcher:
         if node == self._sources.shared:
             self._scan_at = max(self._scan_at, until)
         for queue in [queue for name, queue in self._queues.items() if self._driver.node_of(name) == node]:
-            queue.until, queue.ticket, queue.is_noted = until, None, False
+            queue.until, queue.ticket, queue.is_awaited = until, None, False
 
     def _turn(self, now: int) -> None:
         if self._patterns and now >= self._scan_at:
@@ -129,10 +129,10 @@ class Fetcher:
             self._wait_while_full(now)
             return
         self._full_since = None
-        if self._queues.noted and now >= self._glance_at and self._queues.candidates(now):
+        if self._queues.awaited and now >= self._glance_at and self._queues.candidates(now):
             self._glance_at = now + GLANCE
             self._wake(self._driver.keyspace.woken(self._slot_waits.collect()))
-            self._queues.hint(self._with_wakeup(self._queues.noted))
+            self._queues.hint(self._with_wakeup(self._queues.awaited))
         chosen = ticketed[0] if ticketed else self._queues.next(now)
         if chosen is not None:
             self._claim(chosen, max(1, min(room, BATCH)), now)
@@ -172,20 +172,20 @@ class Fetcher:
     # Waiting
 
     def _wait(self, now: int) -> None:
-        noted = self._queues.noted
+        awaited = self._queues.awaited
         if self.answered_at is not None and now - self.answered_at >= PROOF:
             self._queues.suspect()
             return
         ms = self._queues.wait(now, TURN)
         if self._burst or self._idle_exit is not None:
             ms = min(ms, LOOK)
-        if not noted:
+        if not awaited:
             self._driver.timing.pause(self.stop, lambda: ms)
             return
         self._sources.takes_acks = False  # before the look, so no ack is left that nobody sends
-        acking = [queue for queue in noted if self._sources[queue].has_acks]
-        exact = any(self._sources[queue].is_paced for queue in noted)
-        step = WaitForWakeup(noted, ms, ms, interrupt=self.stop, exact=exact, slot_waits=self._slot_waits)
+        acking = [queue for queue in awaited if self._sources[queue].has_acks]
+        exact = any(self._sources[queue].is_paced for queue in awaited)
+        step = WaitForWakeup(awaited, ms, ms, interrupt=self.stop, exact=exact, slot_waits=self._slot_waits)
         reply = None if acking else self._driver.step(step)
         self._sources.takes_acks = True
         for name in acking:
@@ -204,7 +204,7 @@ class Fetcher:
         """Wait for a free slot. A worker that stays full waits for no message any more."""
         if self._full_since is None:
             self._full_since = now
-        if now - self._full_since >= PATIENT_WHILE_FULL and self._queues.noted:
+        if now - self._full_since >= PATIENT_WHILE_FULL and self._queues.awaited:
             self._withdraw()
         self._wake(self._driver.keyspace.woken(self._slot_waits.collect()))
         self._pass_on()
@@ -233,10 +233,10 @@ class Fetcher:
 
     def _withdraw(self) -> None:
         """Wait in no queue any more. Take the messages that were handed to this worker meanwhile."""
-        noted = self._queues.noted
+        awaited = self._queues.awaited
         self._wake(self._driver.keyspace.woken(self._slot_waits.end()))
-        woken = {*self._queues.ticketed, *self._with_wakeup(noted)}
-        for name in dict.fromkeys([*noted, *woken]):
+        woken = {*self._queues.ticketed, *self._with_wakeup(awaited)}
+        for name in dict.fromkeys([*awaited, *woken]):
             source, queue = self._sources[name], self._queues[name]
             ticket, queue.ticket, queue.until = queue.ticket or b"", None, None
             if name not in woken:
@@ -293,7 +293,7 @@ class Fetcher:
             self._counters.keep(living | self._sources.keys())
             weights = selected(weights, existing)
         self._scan_at = self._driver.timing.now() + SCAN
-        for queue in set(self._queues.noted) - set(weights):
+        for queue in set(self._queues.awaited) - set(weights):
             self._sources[queue].withdraw()
         self._queues.follow(weights)
 

@@ -293,5 +293,5 @@ def test_a_task_of_spark_takes_it_for_an_unknown_outcome() -> None:
     steps = stored.flow()
     steps.send(None)
     with pytest.raises(NotReplicated, match="no replica"):
-        steps.send(commands.noted([b"ok", b"", [b"1"]], "no replica in time"))
+        steps.send(commands.annotated([b"ok", b"", [b"1"]], "no replica in time"))
     assert stored.any

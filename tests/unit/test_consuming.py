@@ -291,7 +291,7 @@ def test_a_wait_that_is_ended_is_followed_by_one_last_look(answer: Any, count: i
     with pytest.raises(PoolExhausted) if isinstance(answer, PoolExhausted) else nullcontext():
         drive.claims(count, False, at=100)
         assert drive.result is None
-    assert not any(queue.is_noted for queue in drive.queues.values())
+    assert not any(queue.is_awaited for queue in drive.queues.values())
 
 
 def test_a_wait_that_ends_early_without_an_element_looks_at_all_queues_again() -> None:

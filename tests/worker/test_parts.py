@@ -69,11 +69,11 @@ def test_a_queue_that_was_empty_or_is_new_saves_no_turns_for_later() -> None:
 def test_an_empty_queue_is_asked_again_when_work_is_due_there() -> None:
     queues = follow({"a": None, "b": None})
     for queue, until in zip(queues.values(), (500, PERIOD), strict=True):
-        queue.until, queue.is_noted = until, True
+        queue.until, queue.is_awaited = until, True
     assert queues.candidates(499) == []
     assert queues.wait(0, TURN) == 500
     assert queues.candidates(500) == ["a"]
-    assert queues.noted == ["a", "b"]
+    assert queues.awaited == ["a", "b"]
     queues.suspect()  # the one that was asked longest ago
     assert queues.candidates(0) == ["a"]
     assert queues.wait(0, TURN) == TURN  # short enough to show that the worker lives
