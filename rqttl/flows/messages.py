@@ -579,7 +579,7 @@ def _by_origin(letters: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 def check_near(keyspace: Keyspace, queue: str, to: str) -> None:
     """Raise `InvalidInput` if messages of a queue cannot move to another one."""
-    if keyspace.far(queue, to):
+    if keyspace.in_another_slot(queue, to):
         raise InvalidInput(f"to: {to!r} is in another slot than {queue!r}; messages move within one slot only")
 
 
@@ -587,7 +587,7 @@ def _send(keyspace: Keyspace, queue: str, origin: str, sequences: Sequence[str])
     """Move letters to one queue, in order. Returns their results, also if the queue is deleted meanwhile."""
     if origin == queue:
         return [RedriveResult(sequence, origin, "same_queue") for sequence in sequences]
-    if keyspace.far(queue, origin):
+    if keyspace.in_another_slot(queue, origin):
         return (yield from _send_far(keyspace, queue, origin, sequences))
     done: list[RedriveResult] = []
     config = yield from config_if_exists(keyspace, origin)

@@ -26,20 +26,20 @@ LIMITS = {"n": "max_length", "b": "max_length_bytes"}
 _LINE = re.compile(rb"\d+ \d+ \S+ \S+ \d+ \d+")
 
 
-def go_on(keyspace: Keyspace, queue: str, target: str) -> Flow[list[bytes]]:
+def resume(keyspace: Keyspace, queue: str, target: str) -> Flow[list[bytes]]:
     """Move the letters that are on their way from a queue to a target. Without one, return a note for each target."""
     kind, _, origin = target.rpartition(">")
     if kind:
         yield from redrive(keyspace, queue, origin)
     elif target:
-        yield from move(keyspace, queue, target)
+        yield from hand_over(keyspace, queue, target)
     else:
         (waiting,) = yield from outgoing(keyspace, [queue])
         return [f"{queue}>{name}".encode() for name, letters in waiting.items() if letters]
     return []
 
 
-def move(keyspace: Keyspace, source: str, target: str) -> Flow[None]:
+def hand_over(keyspace: Keyspace, source: str, target: str) -> Flow[None]:
     """Move the letters that wait in the outbox of a queue for one target, unless another mover has them.
 
     After an error the letters wait in the outbox, and the next mover sends the same page again.

@@ -245,7 +245,7 @@ def follow(keyspace: Keyspace, notes: Sequence[bytes], forbidden: set[str]) -> F
             elif kind == b"sweep":
                 yield from sweep(queue, rounds=SWEEPS)
             elif kind == b"swept" or (kind == b"move" and target not in forbidden):
-                pending += [(b"swept", note) for note in (yield from moving.go_on(keyspace, queue, target))]
+                pending += [(b"swept", note) for note in (yield from moving.resume(keyspace, queue, target))]
         except QueueNotFound:
             continue  # deleted meanwhile, so there is nothing left to do
         except Exception as error:

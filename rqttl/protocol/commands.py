@@ -149,7 +149,7 @@ class QueueConfig:
     def _word(self, target: str) -> str:
         if target == self.name:
             return "=."
-        return f"{'>' if self.keyspace.far(self.name, target) else '='}{target}"
+        return f"{'>' if self.keyspace.in_another_slot(self.name, target) else '='}{target}"
 
 
 @lru_cache(maxsize=4096)
@@ -164,7 +164,7 @@ def keys_of(
     """
     keys = [keyspace.key(queue, f"{part}>{other}" if part in PAIRED else part) for part in script.keys]
     for target in dict.fromkeys(targets):
-        if keyspace.far(queue, target):
+        if keyspace.in_another_slot(queue, target):
             keys += [keyspace.key(queue, OUTGOING), keyspace.key(queue, f"{OUTBOX}>{target}")]
         elif target != queue:
             keys += [keyspace.key(target, part) for part in TARGET_PARTS]

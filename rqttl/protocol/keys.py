@@ -124,7 +124,7 @@ class Keyspace:
         tag, slash, remainder = queue.partition("/")
         return f"{self.namespace}:{{{tag}}}{slash}{remainder}:{part}"
 
-    def far(self, queue: str, other: str) -> bool:
+    def in_another_slot(self, queue: str, other: str) -> bool:
         """Return True if no script may touch both queues."""
         return self.slotted and slot_of(self.key(queue, META)) != slot_of(self.key(other, META))
 

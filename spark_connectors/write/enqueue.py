@@ -88,7 +88,7 @@ class Enqueue:
 
         Calls that must not be repeated are of one slot: else one node could store its part, and another one fail.
         """
-        limited, far = set[str](), self._task.driver.keyspace.far
+        limited, far = set[str](), self._task.driver.keyspace.in_another_slot
         for i, call in enumerate(calls):
             if call.queue in limited or (not self._once and far(calls[0].queue, call.queue)):
                 return i

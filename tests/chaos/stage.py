@@ -118,7 +118,7 @@ class Stage:
         with rqttl.connect(self._url) as broker:
             for queue in QUEUES:
                 options = broker.declare_queue(queue.name, **queue.options).options()
-                far = queue.dead is not None and self._keyspace.far(queue.name, queue.dead)
+                far = queue.dead is not None and self._keyspace.in_another_slot(queue.name, queue.dead)
                 self.journal.write("queue", q=queue.name, options=_plain(options), dead=queue.dead, far=far)
 
     def key_of(self, queue: str) -> str:

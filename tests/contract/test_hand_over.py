@@ -245,7 +245,7 @@ def test_a_broken_target_keeps_no_other_waiting(
 
     client.delete("rqttl:{t}:log")
     rejected(queue, b"2")  # the other mover still has the page
-    driver_of(slotted).perform(moving.move(Keyspace(slotted=True), "s", "t"))
+    driver_of(slotted).perform(moving.hand_over(Keyspace(slotted=True), "s", "t"))
     assert bodies(slotted, "t") == []
     advance(slotted, HOLD)
     queue.sweep()
@@ -313,7 +313,7 @@ def test_a_queue_that_letters_have_made_is_entered_by_the_next_mover_if_the_firs
     queue = slotted.declare_queue("s", dead_letter="t")
     with dying(slotted, b"move", b"created"):
         rejected(queue, b"1")
-        call: Any = next(moving.move(driver.keyspace, "s", "t"))
+        call: Any = next(moving.hand_over(driver.keyspace, "s", "t"))
         page: Any = driver.perform(run(call))
         number, token = page.number, page.token
         driver.perform(run(commands.accept(driver.keyspace, "t", "s", page.letters, number=number, token=token)))
@@ -332,7 +332,7 @@ def test_an_outbox_that_redis_has_evicted_is_forgotten(slotted: ClockedBroker, c
     with dying(slotted, b"move"):
         rejected(queue, b"1")
     if is_under_way:
-        driver.step(next(moving.move(driver.keyspace, "s", "t")))
+        driver.step(next(moving.hand_over(driver.keyspace, "s", "t")))
     client.delete("rqttl:{s}:outbox>t")
     advance(slotted, HOLD)
     queue.sweep()
@@ -344,7 +344,7 @@ def test_an_outbox_that_redis_has_evicted_is_forgotten(slotted: ClockedBroker, c
 def test_a_call_that_is_repeated_after_lost_writes_makes_another_page(slotted: ClockedBroker, client: Any) -> None:
     driver = driver_of(slotted)
     queue = slotted.declare_queue("s", dead_letter="t")
-    call: Any = next(moving.move(driver.keyspace, "s", "t"))
+    call: Any = next(moving.hand_over(driver.keyspace, "s", "t"))
     with dying(slotted, b"move"):
         rejected(queue, b"1")
         first = driver.perform(run(call))
@@ -537,7 +537,7 @@ def test_single_messages_do_not_move_to_a_far_queue(slotted: ClockedBroker) -> N
     ],
 )
 def test_queues_are_far_in_different_slots(is_slotted: bool, a: str, b: str, far: bool) -> None:
-    assert Keyspace(slotted=is_slotted).far(a, b) is far
+    assert Keyspace(slotted=is_slotted).in_another_slot(a, b) is far
 
 
 def test_fake_brokers_can_be_slotted() -> None:
@@ -546,10 +546,10 @@ def test_fake_brokers_can_be_slotted() -> None:
             queue = await broker.connect_async().declare_queue("s", dead_letter="t")
             await queue.enqueue(b"a", ttl=0)
             assert (await broker.queue("t").stats()).ready == 1
-            assert broker._driver.keyspace.far("s", "t")
+            assert broker._driver.keyspace.in_another_slot("s", "t")
 
     broker = fake_broker(slotted=True).connect()
     rejected(broker.declare_queue("s", dead_letter="t"), b"a")
     assert bodies(broker, "t") == [b"a"]
-    assert driver_of(broker).keyspace.far("s", "t")
+    assert driver_of(broker).keyspace.in_another_slot("s", "t")
     asyncio.run(settle())

@@ -185,7 +185,7 @@ class World:
         name = self.driver.notes.pop() if self.driver.notes else f"{SOURCE}>{self.random.choice(TARGETS)}"
         if name == SOURCE:
             name = f"{SOURCE}>{self.random.choice(TARGETS)}"
-        flow = moving.move(self.driver.keyspace, *name.split(">"))
+        flow = moving.hand_over(self.driver.keyspace, *name.split(">"))
         self.movers.append((flow, next(flow)))
 
     def go_on(self) -> None:
