@@ -75,9 +75,9 @@ def fail_fast(broker: Broker, patience: Duration = "300ms") -> Broker:
 
     On one server nothing changes. Calls are made again for `patience`. Closing one of both closes the other.
     """
-    hasty, seconds = copy(broker), units.duration(patience, "patience") / 1000
-    hasty._driver = broker._driver.hasty(seconds, rushes=True)  # noqa: SLF001  # of this module
-    return hasty
+    fast, seconds = copy(broker), units.duration(patience, "patience") / 1000
+    fast._driver = broker._driver.failing_fast(seconds, rushes=True)  # noqa: SLF001  # of this module
+    return fast
 
 
 def wipe(broker: Broker) -> None:

@@ -110,7 +110,7 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
         wait: Duration | None = None,
     ) -> None:
         super().__init__(driver.keyspace, queue, prefetch, lease, wait)
-        self._driver, self._hasty = driver, driver.hasty()
+        self._driver, self._fast = driver, driver.failing_fast()
         driver.check_open()
         self._settler = Settler(self._settle, driver.events, driver.keep)
         self._closed = False
@@ -180,7 +180,7 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
                 await asyncio.wait([task])
         self._entered.close()
         await self._perform(self._session.leave())
-        await self._perform(self._heartbeat.leave(), self._hasty)
+        await self._perform(self._heartbeat.leave(), self._fast)
 
     async def release(self, delivery: AsyncDelivery) -> None:
         await self._settle("release", [delivery], None, None)
@@ -237,7 +237,7 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
                     if self._stop.asked():
                         await self._perform(self._session.release_unseen())
                     await self._renew(self._session.upkeep())
-                    await self._perform(self._heartbeat.beat_if_possible(), self._hasty)
+                    await self._perform(self._heartbeat.beat_if_possible(), self._fast)
             except BrokerClosed:
                 return  # no call can be sent any more; the task that iterates raises the error
             except Exception as error:  # noqa: BLE001  # without a renewer all leases would end

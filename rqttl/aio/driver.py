@@ -106,13 +106,13 @@ class AsyncDriver:
             float: asyncio.sleep,
         }
 
-    def hasty(self) -> AsyncDriver:
-        """See `RedisDriver.hasty`. It only carries out the flows of `finish`."""
+    def failing_fast(self) -> AsyncDriver:
+        """See `RedisDriver.failing_fast`. It only carries out the flows of `finish`."""
         if isinstance(self.store.topology, OneServer):
             return self
-        hasty = copy(self)
-        hasty.use(self.store.hasty(), lambda _: None, STALL)
-        return hasty
+        fast = copy(self)
+        fast.use(self.store.failing_fast(), lambda _: None, STALL)
+        return fast
 
     async def perform(self, flow: Flow[T]) -> T:
         """Carry out a flow. Messages that it has received go back if its caller is cancelled, or the broker closed."""
@@ -172,8 +172,8 @@ class AsyncDriver:
 
     def _follow(self, step: HandleNotes) -> Any:
         """See `RedisDriver`."""
-        hasty, flow = self.hasty(), self.memory.answers[HandleNotes](step)
-        return flow if hasty is self else hasty.finish(flow)
+        fast, flow = self.failing_fast(), self.memory.answers[HandleNotes](step)
+        return flow if fast is self else fast.finish(flow)
 
     def _begin_durable(self, command: Command) -> Any:
         return self.store.send_durable(command) or self.store.exchanges.run(command)

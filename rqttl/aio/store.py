@@ -29,7 +29,7 @@ from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.blocking import PAUSE, REPLY, SLACK, asked, keep_alive
 from rqttl.store.cluster import STALL, Cluster, Seeds
 from rqttl.store.connections import QUICK, is_exhausted, is_spoilt
-from rqttl.store.exchanges import FAILURES, HASTE, SOCKET_TIMEOUT, Exchanges, NotSent, refuses_for_now, wait_outcome
+from rqttl.store.exchanges import FAIL_FAST, FAILURES, SOCKET_TIMEOUT, Exchanges, NotSent, refuses_for_now, wait_outcome
 from rqttl.store.slot_waits import LOOK, MOST, by_slot
 from rqttl.store.topology import Calls, OneServer, Topology, Trip
 
@@ -532,12 +532,12 @@ class AsyncStore:
         self._events, self._keep = events, keep
         self.exchanges = Exchanges(self.topology, keyspace, events, lambda: asyncio.get_running_loop().time())
 
-    def hasty(self) -> AsyncStore:
+    def failing_fast(self) -> AsyncStore:
         """The same store for a caller that leaves a node alone that does not answer at once."""
-        hasty = copy(self)
-        hasty.exchanges = copy(self.exchanges)
-        hasty.exchanges.patience = HASTE
-        return hasty
+        fast = copy(self)
+        fast.exchanges = copy(self.exchanges)
+        fast.exchanges.patience = FAIL_FAST
+        return fast
 
     def send_now(self, command: Command) -> Call | None:
         """Send a script at once, if the connection is open and nobody listens to events. See `is_usual`."""
@@ -647,11 +647,11 @@ async def _within_stall(step: Any) -> Any:
 
 
 async def made(trip: Trip, seconds: float | None = None) -> Any:
-    """Make a trip. Returns the replies. It is over after these seconds, a hasty or a brief one sooner.
+    """Make a trip. Returns the replies. It is over after these seconds, one that fails fast and a brief one sooner.
 
     A loop that was blocked meanwhile reads the replies first.
     """
-    limit = HASTE if trip.hasty else STALL if trip.brief else seconds
+    limit = FAIL_FAST if trip.fails_fast else STALL if trip.brief else seconds
     if limit is None:
         return await trip.node.round_trip(trip.calls)
     making = asyncio.ensure_future(trip.node.round_trip(trip.calls))

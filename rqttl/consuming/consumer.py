@@ -176,7 +176,7 @@ class Consumer(ConsumerBase[Delivery, None]):
         self._settler = Settler(self._settle, driver.events)
         self._settled = Wakeup()
         lock = threading.Lock()
-        self._sender, self._hasty = Sender(driver, lock), Sender(driver.hasty(), lock)
+        self._sender, self._fast = Sender(driver, lock), Sender(driver.failing_fast(), lock)
         timing = driver.timing
         self._renewer = Renewer(
             timing,
@@ -228,7 +228,7 @@ class Consumer(ConsumerBase[Delivery, None]):
         self.stop()
         self._renewer.close()
         self._sender.perform(self._session.leave())
-        self._hasty.perform(self._heartbeat.leave())
+        self._fast.perform(self._heartbeat.leave())
 
     def release(self, delivery: Delivery) -> None:
         """Give a delivery back, at once. It does not count as a failed delivery.
@@ -260,7 +260,7 @@ class Consumer(ConsumerBase[Delivery, None]):
             if self._stop.asked():
                 self._sender.perform(self._session.release_unseen())
             self._renew(self._session.upkeep())
-            self._hasty.perform(self._heartbeat.beat_if_possible())
+            self._fast.perform(self._heartbeat.beat_if_possible())
         except BrokerClosed:
             raise  # the thread that iterates raises it, too
         except Exception as error:  # noqa: BLE001  # without a renewer all leases would end

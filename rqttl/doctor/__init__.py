@@ -47,7 +47,7 @@ def examine(broker: Broker, names: Sequence[str] = ()) -> Iterator[Finding]:
     """
     for name in names:
         check_queue_name(name)
-    driver = driver_of(broker).hasty()
+    driver = driver_of(broker).failing_fast()
     keyspace = driver.keyspace
     seen = queues.Queues()
     # first of all, since it raises for a name without a queue

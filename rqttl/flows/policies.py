@@ -50,9 +50,9 @@ def read(keyspace: Keyspace) -> Flow[PolicySet]:
     return PolicySet.from_fields(replies.pairs(fields))
 
 
-def current(keyspace: Keyspace, *, hasty: bool = False) -> Flow[PolicySet]:
+def current(keyspace: Keyspace, *, fails_fast: bool = False) -> Flow[PolicySet]:
     """The set of policies that is stored now, from memory if its version is known."""
-    (version,) = yield Read([version_call(keyspace)], hasty=hasty)
+    (version,) = yield Read([version_call(keyspace)], fails_fast=fails_fast)
     return cast("PolicySet", (yield GetPolicies(version)))
 
 
@@ -339,7 +339,7 @@ def explain(keyspace: Keyspace, queue: str, ttl: Duration | None, *, name_only: 
         raise QueueNotFound(queue)
     config = QueueConfig.read(keyspace, queue, *fields)
     try:
-        policies = yield from current(keyspace, hasty=keyspace.slotted)
+        policies = yield from current(keyspace, fails_fast=keyspace.slotted)
     except (ConnectionError, TimeoutError) as error:
         if not keyspace.slotted:
             raise

@@ -104,7 +104,7 @@ def _entered(keyspace: Keyspace, declared: QueueOptions) -> Flow[tuple[bool, Pol
         from redis.exceptions import ConnectionError, RedisError, TimeoutError  # slow to load: help has no use for it
 
         try:
-            return (yield from _enter(keyspace, declared.queue, hasty=True))
+            return (yield from _enter(keyspace, declared.queue, fails_fast=True))
         except RedisError as error:  # another node may have the registry in a moment
             if isinstance(error, ConnectionError | TimeoutError) and (yield from _is_there(keyspace, declared)):
                 return None
@@ -120,9 +120,11 @@ def _is_there(keyspace: Keyspace, declared: QueueOptions) -> Flow[bool]:
     return True
 
 
-def _enter(keyspace: Keyspace, queue: str, *, hasty: bool = False) -> Flow[tuple[bool, PolicySet]]:
+def _enter(keyspace: Keyspace, queue: str, *, fails_fast: bool = False) -> Flow[tuple[bool, PolicySet]]:
     """Enter a queue into the registry if it is missing. Returns True if it was there, and the policies of before."""
-    listed, version = yield Read([("SISMEMBER", keyspace.registry, queue), version_call(keyspace)], hasty=hasty)
+    listed, version = yield Read(
+        [("SISMEMBER", keyspace.registry, queue), version_call(keyspace)], fails_fast=fails_fast
+    )
     if not listed:
         yield Register(queue)
     return bool(listed), (yield GetPolicies(version))

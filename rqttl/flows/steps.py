@@ -63,8 +63,8 @@ class Read:
     before one of them is waited for. Redis carries out `then` after all `calls`; its replies come last.
     With `keep_errors` an error takes the place of a reply, with `partial` only `DataDamaged`; with both that of a node
     that is away while others answer takes the place of its replies. With `timed` the answer is the replies, and for
-    each of `calls` the time of its node in ms (`None` for one that is away). `hasty` calls leave a node alone that does
-    not answer at once.
+    each of `calls` the time of its node in ms (`None` for one that is away). With `fails_fast` they leave a node
+    alone that does not answer at once.
     """
 
     calls: Sequence[tuple[Word, ...]]
@@ -73,7 +73,7 @@ class Read:
     timed: bool = False
     node: Hashable = None
     partial: bool = False
-    hasty: bool = False
+    fails_fast: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +246,7 @@ class Driver(Sender, Protocol):
     def step(self, step: Step) -> Any:
         """Perform one step of a flow. Returns its answer."""
 
-    def hasty(self) -> Driver:
+    def failing_fast(self) -> Driver:
         """The same driver for calls that leave a node of several alone that does not answer at once."""
 
     def node_of(self, queue: str) -> Hashable:

@@ -78,12 +78,12 @@ def read_stats(broker: Broker, names: Sequence[str]) -> tuple[Mapping[str, Queue
 
 def running_reapers(broker: Broker) -> int | None:
     """The number of reapers that run; `None` if the user may not ask for it, or the node of the roster is away."""
-    return _from_roster(broker, lambda hasty: hasty.reaper_count())
+    return _from_roster(broker, lambda fast: fast.reaper_count())
 
 
 def living_consumers(broker: Broker, queue: str) -> list[ConsumerInfo] | None:
     """The consumers and workers of a queue that live; `None` as for `running_reapers`."""
-    return _from_roster(broker, lambda hasty: hasty.queue(queue).consumers())
+    return _from_roster(broker, lambda fast: fast.queue(queue).consumers())
 
 
 def _from_roster(broker: Broker, ask: Callable[[Broker], T]) -> T | None:

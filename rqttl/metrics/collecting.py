@@ -100,7 +100,7 @@ class QueueCollector(Collector):
     """Reads the metrics of queues at each scrape. It changes nothing, and needs no right to write."""
 
     def __init__(self, broker: Broker, patterns: Sequence[str], limit: int, patience: float = PATIENCE) -> None:
-        self._driver = driver_of(broker).hasty()
+        self._driver = driver_of(broker).failing_fast()
         self._patterns, self._limit, self._patience = patterns, limit, patience
         self._joining = threading.Lock()
         self._reading: Future[Families] | None = None

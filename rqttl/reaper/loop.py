@@ -84,7 +84,7 @@ class Reaper:
     """
 
     def __init__(self, broker: Broker, *, scan_period: Duration | Literal[-1] | None = "5m") -> None:
-        self._driver = driver_of(broker).hasty()
+        self._driver = driver_of(broker).failing_fast()
         none = scan_period is None or plain_whole(scan_period) == -1 or plain_text(scan_period) == "-1"
         self.scan_period = None if none else units.duration(cast("Duration", scan_period), "scan_period", least=1)
         self._stopped = False

@@ -26,7 +26,7 @@ from rqttl.flows.steps import drive
 from rqttl.protocol.keys import SLOTS, slot_of
 from rqttl.store import connections, sentinel
 from rqttl.store.connections import SSL, TIME_OUTS, UNLIMITED, USER_FORM, Address, Pool, RedisNode, hosts_of
-from rqttl.store.exchanges import FAILURES, HASTE, NotSent
+from rqttl.store.exchanges import FAIL_FAST, FAILURES, NotSent
 from rqttl.store.sentinel import PATIENCE, is_service
 from rqttl.store.topology import Exchange, Trip
 from rqttl.types import Duration
@@ -169,7 +169,7 @@ def cluster_for_threads(seeds: Seeds) -> Cluster[RedisNode]:
 
     def make(host: str, port: int) -> RedisNode:
         node = RedisNode(client(host, port, STALL), lambda: is_in_use(node))
-        node.hasty = RedisNode(client(host, port, HASTE, "socket_timeout", "socket_connect_timeout"))
+        node.fast = RedisNode(client(host, port, FAIL_FAST, "socket_timeout", "socket_connect_timeout"))
         return node
 
     def client(host: str, port: int, seconds: float, *limited: str) -> redis.Redis:

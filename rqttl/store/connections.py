@@ -346,7 +346,7 @@ class RedisNode:
         #: Asked after each time-out of a reply in a cluster: only a node that is in use may still answer.
         self._is_in_use = is_in_use
         #: Other connections to the same node of a cluster, for calls that leave it alone if it does not answer at once.
-        self.hasty: RedisNode | None = None
+        self.fast: RedisNode | None = None
 
     @property
     def address(self) -> Address:
@@ -361,8 +361,8 @@ class RedisNode:
     def close(self) -> None:
         """Close all free connections now, and each connection in use after its call."""
         self.connections.close()
-        if self.hasty is not None:
-            self.hasty.close()
+        if self.fast is not None:
+            self.fast.close()
         if self.service is not None:
             self.service.close()
 
@@ -374,8 +374,8 @@ class RedisNode:
     def leave(self) -> None:
         """See `Node`."""
         self.connections.renew()
-        if self.hasty is not None:
-            self.hasty.leave()
+        if self.fast is not None:
+            self.fast.leave()
 
     def send_one(self, command: Command, *, waits: bool = True) -> Reply:
         """Make the first attempt to run a script. Most calls need no other. For `waits` see `round_trip`."""
@@ -493,7 +493,7 @@ def made_together(trips: Sequence[Trip], *, waits: bool = True) -> list[Any]:
     calls: dict[Any, list[tuple[Any, ...]]] = {}
     for trip in trips:
         calls.setdefault(trip.node, []).extend(trip.calls)
-    brief = {trip.node for trip in trips if trip.brief or trip.hasty}
+    brief = {trip.node for trip in trips if trip.brief or trip.fails_fast}
     answers: dict[Any, Any] = {}
     begun: dict[Any, Generator[None, None, list[Any]]] = {}
     for node, theirs in calls.items():

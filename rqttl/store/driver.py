@@ -43,7 +43,7 @@ from rqttl.runtime.interrupt import Interrupt, Timing
 from rqttl.store.blocking import Listener
 from rqttl.store.cluster import Cluster, Seeds, adopted, cluster_for_threads, patience_of
 from rqttl.store.connections import Address, RedisNode, made_together
-from rqttl.store.exchanges import FAILURES, HASTE, SOCKET_TIMEOUT, Exchanges, NotSent, explained, wait_outcome
+from rqttl.store.exchanges import FAIL_FAST, FAILURES, SOCKET_TIMEOUT, Exchanges, NotSent, explained, wait_outcome
 from rqttl.store.sentinel import is_service
 from rqttl.store.slot_waits import Pair, SlotWaits, by_slot
 from rqttl.store.topology import OneServer, Topology, Trip
@@ -72,15 +72,15 @@ class Store:
         self.exchanges = Exchanges(topology, keyspace, events, Timing.seconds)
         #: False if a missing reply ends a call after one time-out of a node of a cluster.
         self.waits = True
-        #: True if hasty trips have connections of their own, with shorter time-outs.
+        #: True if trips that fail fast have connections of their own, with shorter time-outs.
         self.rushes = True
 
-    def hasty(self, keyspace: Keyspace, patience: float, *, rushes: bool) -> Store:
+    def failing_fast(self, keyspace: Keyspace, patience: float, *, rushes: bool) -> Store:
         """The same store for a caller that leaves a node alone that does not answer at once."""
-        hasty = copy(self)
-        hasty.exchanges = Exchanges(self.topology, keyspace, self._events, Timing.seconds)
-        hasty.exchanges.patience, hasty.waits, hasty.rushes = patience, patience >= SOCKET_TIMEOUT, rushes
-        return hasty
+        fast = copy(self)
+        fast.exchanges = Exchanges(self.topology, keyspace, self._events, Timing.seconds)
+        fast.exchanges.patience, fast.waits, fast.rushes = patience, patience >= SOCKET_TIMEOUT, rushes
+        return fast
 
     @property
     def address(self) -> Address:
@@ -202,8 +202,8 @@ class Store:
 
     def _perform(self, step: Trip | list[Trip] | float) -> Any:
         if isinstance(step, Trip):
-            if step.hasty and self.rushes:
-                return (step.node.hasty or step.node).round_trip(step.calls, waits=False)
+            if step.fails_fast and self.rushes:
+                return (step.node.fast or step.node).round_trip(step.calls, waits=False)
             return step.node.round_trip(step.calls, waits=self.waits and not step.brief)
         return made_together(step, waits=self.waits) if isinstance(step, list) else time.sleep(step)
 
@@ -278,13 +278,13 @@ class RedisDriver:
             HandleNotes: self._follow,
         }
 
-    def hasty(self, patience: float = HASTE, *, rushes: bool = False) -> RedisDriver:
+    def failing_fast(self, patience: float = FAIL_FAST, *, rushes: bool = False) -> RedisDriver:
         """The same driver for a loop that serves the queues of several nodes: one that is away must not hold it up."""
         if isinstance(self.store.topology, OneServer):
             return self
-        hasty = copy(self)
-        hasty.use(self.store.hasty(self.keyspace, patience, rushes=rushes))
-        return hasty
+        fast = copy(self)
+        fast.use(self.store.failing_fast(self.keyspace, patience, rushes=rushes))
+        return fast
 
     def perform(self, flow: Flow[T]) -> T:
         """See `Driver`."""
@@ -312,8 +312,8 @@ class RedisDriver:
 
     def _follow(self, step: HandleNotes) -> None:
         """Follow notes. The call that asked for it is done, so its caller waits for no node that is away."""
-        hasty = self.hasty(rushes=self.store.rushes)
-        hasty.perform(self.memory.answers[HandleNotes](step))
+        fast = self.failing_fast(rushes=self.store.rushes)
+        fast.perform(self.memory.answers[HandleNotes](step))
 
     def _wait(self, step: WaitForWakeup) -> Any:
         if self.events.notify is not None:

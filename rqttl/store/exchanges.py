@@ -55,12 +55,12 @@ SOCKET_TIMEOUT = 15.0
 #: Seconds after which no call that timed out is repeated. It is one second more than a reply may take: so a dead
 #: connection costs one time-out, and a server that hangs costs two.
 PATIENCE = SOCKET_TIMEOUT + 1
-#: Seconds for which a hasty caller makes a call again that was certainly not carried out.
-HASTE = 0.3
+#: Seconds for which a caller that fails fast makes a call again that was certainly not carried out.
+FAIL_FAST = 0.3
 #: Seconds without a reply after which a call that goes on is logged.
 SILENCE = 2.0
-#: Calls that are hasty always: they follow a call that has succeeded, and a reaper makes them again.
-HASTY = frozenset(("accept", "relay"))
+#: Calls that always fail fast: they follow a call that has succeeded, and a reaper makes them again.
+FAST = frozenset(("accept", "relay"))
 #: The number of times that one call loads its scripts again.
 FORGOTTEN = 5
 #: Seconds between the attempts of a call whose keys are between two nodes of a cluster.
@@ -151,7 +151,7 @@ class Exchanges:
         calls = [*step.calls, *step.then]
         nodes = [shared if call[0] in _KEYLESS else self._topology.node_of(call[1]) for call in calls]
         run = partial(self._execute, keep_errors=step.keep_errors, keep_damage=step.partial)
-        run = partial(run, timed=step.timed, hasty=step.hasty, is_fixed=step.node is not None)
+        run = partial(run, timed=step.timed, fails_fast=step.fails_fast, is_fixed=step.node is not None)
         spread = partial(self._spread, run=run, is_partial=step.partial or step.keep_errors)
         first = len(calls) if len(set(nodes)) == 1 else len(step.calls)  # one node carries out calls in order
         answers = yield from spread(calls[:first], nodes[:first])
@@ -166,8 +166,8 @@ class Exchanges:
         calls = [call for _ in self._topology.nodes for call in step.calls]
         nodes = [node for node in self._topology.nodes for _ in step.calls]
         is_partial = step.keep_errors or step.partial
-        hasty = is_partial and self.patience is not None and len(self._topology.nodes) > 1
-        run = partial(self._execute, keep_errors=step.keep_errors, hasty=hasty, is_fixed=True)
+        fails_fast = is_partial and self.patience is not None and len(self._topology.nodes) > 1
+        run = partial(self._execute, keep_errors=step.keep_errors, fails_fast=fails_fast, is_fixed=True)
         answers = yield from self._spread(calls, nodes, run, is_partial=is_partial)
         found: dict[Node, list[Any]] = {node: [] for node in nodes}
         for node, answer in zip(nodes, answers, strict=True):
@@ -182,7 +182,7 @@ class Exchanges:
         keep_errors: bool,
         keep_damage: bool = False,
         timed: bool = False,
-        hasty: bool = False,
+        fails_fast: bool = False,
         is_fixed: bool = False,
     ) -> Exchange[list[tuple[Any, int | None]]]:
         """Run plain commands at one node. Returns the reply to each, and with `timed` the time of the node in ms.
@@ -197,8 +197,10 @@ class Exchanges:
         def where() -> Node:
             return next(anywhere) if key is None else self._topology.node_of(key)
 
-        attempt = partial(self._plain, words, keep_errors=keep_errors, hasty=hasty, brief=key is None and bool(others))
-        attempts = self._insist(attempt, where, None, hasty=hasty)
+        attempt = partial(
+            self._plain, words, keep_errors=keep_errors, fails_fast=fails_fast, brief=key is None and bool(others)
+        )
+        attempts = self._insist(attempt, where, None, fails_fast=fails_fast)
         places = [(command_name(call), None) for call in words]
         replies: list[Any] = yield from self._observed(places, attempts, _outcomes)
         time = None
@@ -282,7 +284,7 @@ class Exchanges:
         first: Any = None,
         since: float | None = None,
         *,
-        hasty: bool = False,
+        fails_fast: bool = False,
     ) -> Exchange[T]:
         """Make attempts at the node `where` until one succeeds. No `command` stands for calls that may all be repeated.
 
@@ -290,8 +292,8 @@ class Exchanges:
         """
         started = self._now() if since is None else since
         pauses = iter(PAUSES)
-        hasty = hasty or (command is not None and command.script.name in HASTY)
-        patience = HASTE if hasty else self.patience
+        fails_fast = fails_fast or (command is not None and command.script.name in FAST)
+        patience = FAIL_FAST if fails_fast else self.patience
         lost = False
         while True:
             node = where()
@@ -299,7 +301,7 @@ class Exchanges:
                 return (yield from attempt(node, command, first))
             except FAILURES as error:
                 cause = _cause(error)
-                if isinstance(cause, TimeoutError):  # also a hasty caller has to learn who has the keys now
+                if isinstance(cause, TimeoutError):  # also who fails fast has to learn who has the keys now
                     yield from self._learn(node)
                 if isinstance(error, ConnectionError | TimeoutError):
                     lost = True
@@ -382,9 +384,9 @@ class Exchanges:
         raise ScriptsForgotten(command.script.name) from reply
 
     def _plain(
-        self, calls: Calls, node: Node, *_: object, keep_errors: bool, hasty: bool, brief: bool
+        self, calls: Calls, node: Node, *_: object, keep_errors: bool, fails_fast: bool, brief: bool
     ) -> Exchange[list[Any]]:
-        replies: list[Any] = yield Trip(node, calls, hasty, brief)
+        replies: list[Any] = yield Trip(node, calls, fails_fast, brief)
         for reply in () if keep_errors else replies:
             if not is_elsewhere(reply):
                 self._raise_if_refused(node, reply)
@@ -503,7 +505,7 @@ def _pause(usual: float | None, cause: BaseException, passed: float, patience: f
 def _made(node: Node, before: Calls, commands: Sequence[Command]) -> Exchange[list[Any]]:
     """Make the calls `before`, and run commands, in one round trip. Returns the replies to all of them."""
     confirming = confirmations(commands)
-    replies: list[Any] = yield Trip(node, [*before, *_calls(commands), *confirming], commands[0].script.name in HASTY)
+    replies: list[Any] = yield Trip(node, [*before, *_calls(commands), *confirming], commands[0].script.name in FAST)
     end = len(replies) - len(confirming)
     return [*replies[: len(before)], *_noted(commands, replies[len(before) : end], replies[end:])]
 

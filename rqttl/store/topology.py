@@ -111,14 +111,14 @@ def node_info(topology: Topology[Any], key: str) -> NodeInfo | None:
 
 
 class Trip(NamedTuple):
-    """The calls of one round trip, and their node. A `hasty` trip to a node that does not answer at once is over.
+    """The calls of one round trip, and their node. A `fails_fast` trip to a node that does not answer at once is over.
 
     A `brief` one is over after a time-out, also if the node may still answer: another one can answer as well.
     """
 
     node: Any
     calls: Calls
-    hasty: bool = False
+    fails_fast: bool = False
     brief: bool = False
 
 

@@ -60,7 +60,7 @@ class Worker:
         self, broker: Broker, queues: str | Sequence[str] | Mapping[str, int | None], **options: Unpack[WorkerOptions]
     ) -> None:
         self._given = given = settings.read(options)
-        self._broker, self._driver = broker, driver_of(broker).hasty()
+        self._broker, self._driver = broker, driver_of(broker).failing_fast()
         self._weights = settings.queues(queues)
         names = ("exec", "delivery", "threads", "asyncio", "max_messages")
         self._setup = {

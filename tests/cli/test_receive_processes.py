@@ -25,7 +25,7 @@ from tests.waiting import PATIENCE, until
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 #: The clock of the process runs a thousand times as fast as that of Redis: it renews long leases soon.
-HASTY = "from rqttl.runtime import interrupt as t; t.Timing.now = lambda _: int(t.time.monotonic() * 1_000_000)"
+ALWAYS_FAST = "from rqttl.runtime import interrupt as t; t.Timing.now = lambda _: int(t.time.monotonic() * 1_000_000)"
 
 
 @contextmanager
@@ -174,7 +174,7 @@ def test_a_write_that_nobody_reads_is_given_up_when_a_signal_comes(orders: Queue
 def test_leases_are_renewed_while_the_reader_is_slow(orders: Queue, redis_url: str) -> None:
     orders.enqueue_many([b"x" * 300_000] * 3)
 
-    with receiving(redis_url, "--max", "3", "--lease", "10m", first=HASTY) as process:
+    with receiving(redis_url, "--max", "3", "--lease", "10m", first=ALWAYS_FAST) as process:
         until(lambda: in_pipe(process) > 50_000)
         ends = leases_of(orders)
         until(lambda: min(leases_of(orders)) > max(ends))

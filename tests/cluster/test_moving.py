@@ -18,7 +18,7 @@ from rqttl.flows.sweeping import config_if_exists
 from rqttl.protocol import commands, scripts
 from rqttl.store.cluster import lent
 from rqttl.store.driver import driver_of
-from rqttl.store.exchanges import HASTY
+from rqttl.store.exchanges import FAST
 from rqttl.types import State
 from spark_connectors.ranges import FIRST
 from tests.cluster.conftest import INTERFACES, connect_by
@@ -159,7 +159,7 @@ def test_the_table_has_all_scripts_of_one_slot_that_wait_for_it(cluster: Cluster
             heard.clear()
             CALLS[name](scene)
             assert name in heard
-    assert set(CALLS) == set(scripts.names()) - {"change_policies", *HASTY}
+    assert set(CALLS) == set(scripts.names()) - {"change_policies", *FAST}
 
 
 @pytest.mark.parametrize("state", STATES)

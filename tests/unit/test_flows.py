@@ -179,7 +179,7 @@ class Canned:
         self.beats: list[float] = []
         self._replies = replies
 
-    def hasty(self) -> "Canned":
+    def failing_fast(self) -> "Canned":
         return self
 
     def perform(self, flow: Flow[T]) -> T:
@@ -273,4 +273,4 @@ def test_the_server_is_asked_once_and_hidden_settings_are_told_when_they_are_nee
 def test_a_declaration_is_patient_where_no_node_has_the_registry_yet() -> None:
     drive = Drive(queues.declare(Keyspace(slotted=True), QueueOptions("q", {})))
     first: Read = drive.step
-    assert (first.hasty, drive.throw(ClusterDownError("down"))) == (True, replace(first, hasty=False))
+    assert (first.fails_fast, drive.throw(ClusterDownError("down"))) == (True, replace(first, fails_fast=False))
