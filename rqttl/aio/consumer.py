@@ -22,9 +22,9 @@ from rqttl.consuming.several import Weights
 from rqttl.delivery import Decision, Delivered, Settlement, Settler, settlement_after, warn_not_given_back
 from rqttl.errors import BrokerClosed, InvalidInput, LeaseLost, RqttlError
 from rqttl.flows.steps import Flow
+from rqttl.outages import TEMPORARY
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.stop_signals import StopSignals
-from rqttl.store.exchanges import TEMPORARY
 from rqttl.text import type_name
 from rqttl.types import Duration, RunCounts
 

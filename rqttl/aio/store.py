@@ -22,6 +22,7 @@ from redis.exceptions import BusyLoadingError, ConnectionError, ResponseError, T
 from rqttl.errors import BrokerClosed, ContractError, InvalidInput, PoolExhausted
 from rqttl.events import Events, timed
 from rqttl.flows.steps import ENDED
+from rqttl.outages import refuses_for_now
 from rqttl.protocol.commands import BRIEFLY, CONFIRMING, Command, Joined, annotated, unconfirmed
 from rqttl.protocol.contract import pack_command
 from rqttl.protocol.keys import Keyspace
@@ -29,7 +30,7 @@ from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.blocking import PAUSE, REPLY, SLACK, asked, keep_alive
 from rqttl.store.cluster import STALL, Cluster, Seeds
 from rqttl.store.connections import QUICK, is_exhausted, is_spoilt
-from rqttl.store.exchanges import FAIL_FAST, FAILURES, SOCKET_TIMEOUT, Exchanges, NotSent, refuses_for_now, wait_outcome
+from rqttl.store.exchanges import FAIL_FAST, FAILURES, SOCKET_TIMEOUT, Exchanges, NotSent, wait_outcome
 from rqttl.store.slot_waits import LOOK, MOST, by_slot
 from rqttl.store.topology import Calls, OneServer, Topology, Trip
 

@@ -25,11 +25,11 @@ from rqttl.events import Events, RenewalEvent
 from rqttl.flows import reading, receive
 from rqttl.flows.receive import ReceiveResult, lease_ms
 from rqttl.flows.steps import ENDED, Flow, Now, Read, WaitForWakeup
+from rqttl.outages import TEMPORARY, is_away, refuses_for_now
 from rqttl.protocol.commands import BATCH, Command, Presence
 from rqttl.protocol.keys import META, Keyspace
 from rqttl.protocol.replies import milliseconds
 from rqttl.runtime.interrupt import Interrupt, Timing
-from rqttl.store.exchanges import TEMPORARY, is_away, refuses_for_now
 from rqttl.types import Duration
 from rqttl.units import MAX_DURATION
 

@@ -16,8 +16,8 @@ from typing import Any
 from rqttl.errors import PoolExhausted, RqttlError
 from rqttl.flows import roster, steps
 from rqttl.flows.steps import Flow, Now
+from rqttl.outages import TEMPORARY, is_away
 from rqttl.protocol.keys import Keyspace
-from rqttl.store.exchanges import TEMPORARY, is_away
 
 logger = logging.getLogger("rqttl.heartbeat")
 

@@ -26,9 +26,9 @@ from rqttl.flows import registry, roster
 from rqttl.flows.reading import COUNTERS, StatsAndRecord
 from rqttl.flows.steps import Flow, Read, ReadEachNode
 from rqttl.metrics import BOUNDS, QUEUES, Histogram, Kind, Metric
+from rqttl.outages import is_away
 from rqttl.protocol.keys import Keyspace
 from rqttl.store.driver import driver_of
-from rqttl.store.exchanges import is_away
 from rqttl.types import State
 
 if TYPE_CHECKING:

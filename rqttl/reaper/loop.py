@@ -24,11 +24,11 @@ from rqttl.events import SweepEvent
 from rqttl.flows import queues as queue_flows
 from rqttl.flows import sweeping
 from rqttl.flows.steps import Read, ReadEachNode
+from rqttl.outages import TEMPORARY, is_away, outage
 from rqttl.protocol.replies import milliseconds, shaped
 from rqttl.reaper.queues import Registry, Timetable
 from rqttl.reaper.report import DUTIES, Report, Totals, log_event, reaper_details
 from rqttl.store.driver import driver_of
-from rqttl.store.exchanges import TEMPORARY, is_away, outage
 from rqttl.text import plain_text, plain_whole, plural
 from rqttl.types import Duration, SweepResult
 

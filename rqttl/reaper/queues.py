@@ -20,10 +20,10 @@ from rqttl.checks import queue_name, queue_names
 from rqttl.errors import DataDamaged, QueueNotFound
 from rqttl.flows import policies, registry
 from rqttl.flows.steps import Flow, GetConfig, Register
+from rqttl.outages import is_away
 from rqttl.protocol.commands import QueueConfig
 from rqttl.protocol.keys import Keyspace
 from rqttl.reaper.report import log_event
-from rqttl.store.exchanges import is_away
 from rqttl.text import format_value
 
 #: Seconds in which a warning about refused upkeep is not repeated.

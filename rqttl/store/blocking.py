@@ -14,10 +14,11 @@ from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 from rqttl.errors import PoolExhausted
 from rqttl.flows.steps import ENDED
+from rqttl.outages import refuses_for_now
 from rqttl.protocol.contract import pack_command
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.connections import Connections, Held, places_of
-from rqttl.store.exchanges import NotSent, refuses_for_now
+from rqttl.store.exchanges import NotSent
 
 #: Seconds that a reply may take beyond the time for which its call blocks. After that the connection counts as dead.
 REPLY = 15.0

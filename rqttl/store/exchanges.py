@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from redis.exceptions import (
     AskError,
-    AuthenticationError,
-    AuthorizationError,
     BusyLoadingError,
     ClusterCrossSlotError,
     ClusterDownError,
@@ -22,7 +20,6 @@ from redis.exceptions import (
     MovedError,
     NoPermissionError,
     NoScriptError,
-    ReadOnlyError,
     RedisError,
     ResponseError,
     TimeoutError,
@@ -32,6 +29,7 @@ from redis.exceptions import (
 from rqttl.errors import DataDamaged, InvalidInput, OutcomeUnknown, ScriptsForgotten
 from rqttl.events import Events, Place, timed
 from rqttl.flows.steps import ENDED, Pipeline, Read, ReadEachNode
+from rqttl.outages import is_away, is_read_only, refuses_for_now
 from rqttl.protocol.commands import BRIEFLY, Command, Repeat, Reply, annotated, confirmations, unconfirmed
 from rqttl.protocol.contract import Repeated
 from rqttl.protocol.keys import PARTS, Keyspace
@@ -574,35 +572,8 @@ def _calls(commands: Sequence[Command]) -> list[tuple[Any, ...]]:
     return [("EVALSHA", command.script.sha, *command.words) for command in commands]
 
 
-# Errors that end by themselves: Redis is unreachable, or it refuses for now. This is the only list of them.
-
-#: The classes of all errors that may end by themselves; `is_away` chooses among their instances.
-TEMPORARY = (RedisError, ScriptsForgotten)
-
-#: Refusals with a class in redis-py. Their texts lack the code.
-_CLASSES = (AskError, BusyLoadingError, ClusterDownError, MasterDownError, ReadOnlyError, TryAgainError)
-#: Codes of all others. Redis 6.2 wraps the error of a script, so a code may stand anywhere in the text.
-_CODES = re.compile(r"(?:^|[\s-])(?:BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|READONLY|TRYAGAIN)\s")
-
 #: Texts of a TLS handshake that fails again. A time-out is among them: Redis without TLS answers no handshake.
 _HANDSHAKE = re.compile("CERTIFICATE_VERIFY_FAILED|WRONG_VERSION_NUMBER|record layer failure|handshake .*timed out")
-
-
-def refuses_for_now(error: BaseException | None) -> bool:
-    """Return True if Redis has certainly not carried out a call, and may carry it out later.
-
-    The server is a replica or has too few of them, its disk fails, a script runs for too long, it loads its data, or a
-    program keeps flushing the scripts. Full memory is no such cause: it does not end by itself.
-    """
-    if isinstance(error, (*_CLASSES, ScriptsForgotten)):
-        return True
-    return isinstance(error, RedisError) and _CODES.search(str(error)) is not None
-
-
-def outage(name: str, error: Exception) -> str:
-    """The line of a log about a node that is away, for loops that wait for it."""
-    trouble = "refuses for now" if refuses_for_now(error) else "does not answer"
-    return f"{name} {trouble}: {error}".rstrip(".") + "; trying again until it does"
 
 
 def is_elsewhere(reply: object) -> bool:
@@ -615,11 +586,6 @@ def is_ask(reply: object) -> TypeGuard[AskError]:
     return isinstance(reply, AskError) and not isinstance(reply, MovedError)
 
 
-def is_read_only(error: BaseException | None) -> bool:
-    """Return True if the server is a replica. Another server can carry out the call."""
-    return isinstance(error, ReadOnlyError) or (isinstance(error, RedisError) and "READONLY" in str(error))
-
-
 def explained(error: ResponseError) -> ResponseError:
     """The error of a server; with a hint if it lacks a command, as a Sentinel does."""
     if "unknown command" not in str(error):
@@ -628,10 +594,3 @@ def explained(error: ResponseError) -> ResponseError:
     if "HELLO" in line.upper():
         return ResponseError(f"{line} (a server or a proxy of old? Then add ?protocol=2 to the URL)")
     return ResponseError(f"{line} (the address of a Sentinel? Then use redis+sentinel://host:port/service)")
-
-
-def is_away(error: BaseException | None) -> bool:
-    """Return True if the caller can only wait: there is no connection, or Redis refuses for now."""
-    if isinstance(error, AuthenticationError | AuthorizationError):
-        return False  # these are ConnectionErrors too, but waiting corrects no password
-    return isinstance(error, ConnectionError | TimeoutError) or refuses_for_now(error)

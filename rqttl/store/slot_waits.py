@@ -14,11 +14,12 @@ from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 from rqttl.errors import PoolExhausted
 from rqttl.flows.steps import ENDED, Read
+from rqttl.outages import refuses_for_now
 from rqttl.protocol.contract import pack_command
 from rqttl.runtime.interrupt import Interrupt, Timing
 from rqttl.store.blocking import PAUSE, SLACK, Listener, asked, patiently, shut_down
 from rqttl.store.connections import Held, RedisNode
-from rqttl.store.exchanges import NotSent, refuses_for_now
+from rqttl.store.exchanges import NotSent
 from rqttl.store.topology import Topology
 
 #: The number of slots with a pending call, those that had elements last. The lists of the others are looked at.

@@ -14,9 +14,9 @@ from rqttl.consuming.several import Queues, Weights, with_wakeup
 from rqttl.errors import PoolExhausted, QueueNotFound
 from rqttl.flows import reading, registry
 from rqttl.flows.steps import WaitForWakeup
+from rqttl.outages import TEMPORARY, is_away, outage
 from rqttl.protocol.commands import BATCH
 from rqttl.runtime.interrupt import Interrupt
-from rqttl.store.exchanges import TEMPORARY, is_away, outage
 from rqttl.worker.in_flight import InFlight
 from rqttl.worker.queue_source import Sources
 

@@ -25,11 +25,11 @@ from rqttl.consuming.prefetch import CONSUMER_TTL_MS, LONGEST_REST, Missed
 from rqttl.delivery import LEFT, LOST, UNKNOWN, Delivered, Delivery, Settlement, Settler
 from rqttl.errors import BrokerClosed, LeaseLost, OutcomeUnknown, QueueNotFound, RqttlError
 from rqttl.flows.steps import Flow, Recent
+from rqttl.outages import TEMPORARY, is_away
 from rqttl.protocol import codec
 from rqttl.protocol.commands import BATCH, Presence
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.driver import RedisDriver
-from rqttl.store.exchanges import TEMPORARY, is_away
 from rqttl.worker.health import Counters
 
 T = TypeVar("T")

@@ -18,10 +18,10 @@ from rqttl.checks import is_pattern
 from rqttl.consuming.heartbeat import Heartbeat
 from rqttl.errors import InvalidInput
 from rqttl.flows import reading
+from rqttl.outages import TEMPORARY, is_away
 from rqttl.runtime.memory import resident_bytes
 from rqttl.runtime.stop_signals import SAME
 from rqttl.store.driver import driver_of
-from rqttl.store.exchanges import TEMPORARY, is_away
 from rqttl.text import plural
 from rqttl.types import RunCounts
 from rqttl.worker import health, settings

@@ -19,10 +19,11 @@ from redis.exceptions import AskError, ConnectionError, MovedError, ReadOnlyErro
 
 from rqttl.errors import InvalidInput
 from rqttl.flows.steps import drive
+from rqttl.outages import refuses_for_now
 from rqttl.protocol.contract import pack_command
 from rqttl.protocol.keys import Keyspace
 from rqttl.store.cluster import Cluster, Seeds
-from rqttl.store.exchanges import ASKING, refuses_for_now
+from rqttl.store.exchanges import ASKING
 from rqttl.store.topology import OneServer, Trip
 from spark_connectors.errors import InvalidOption, NoPermission, RefusedByRedis
 from spark_connectors.options.options import Options

@@ -28,7 +28,7 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
-from rqttl.store.exchanges import TEMPORARY, is_away, is_read_only, refuses_for_now
+from rqttl.outages import TEMPORARY, is_away, is_read_only, refuses_for_now
 from rqttl.store.sentinel import PrimaryConnection, ThreadService
 from spark_connectors.errors import (
     InvalidOption,

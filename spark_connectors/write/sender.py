@@ -11,9 +11,9 @@ from typing import Any, Generic, TypeVar
 
 from rqttl import Broker, NotReplicated, units
 from rqttl.flows.steps import Flow, Pipeline
+from rqttl.outages import TEMPORARY
 from rqttl.protocol.commands import Command, why_unconfirmed
 from rqttl.store.driver import RedisDriver, driver_of
-from rqttl.store.exchanges import TEMPORARY
 from spark_connectors.errors import OutOfMemory, QueueIsFull, SourceError
 from spark_connectors.logs import log_text
 from spark_connectors.options.options import Options

@@ -11,12 +11,12 @@ from redis.exceptions import ConnectionError, NoPermissionError, ReadOnlyError, 
 
 from rqttl import SweepResult
 from rqttl.flows.steps import Flow, GetConfig, GetPolicies, Read, Register, Write, drive
+from rqttl.outages import is_away
 from rqttl.policies import PolicySet
 from rqttl.reaper import report as reaper_report
 from rqttl.reaper.loop import read_hint
 from rqttl.reaper.queues import FIELDS, PART, STALE, UNCHANGED_EVERY, Record, Registry, Timetable
 from rqttl.reaper.report import DUTIES, PERIOD, Report, Totals
-from rqttl.store.exchanges import is_away
 from tests.repository import ROOT
 from tests.unit.test_flows import KEYSPACE, Drive, known
 
