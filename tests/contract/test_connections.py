@@ -11,6 +11,7 @@ import pytest
 import redis
 
 from rqttl import Broker, BrokerClosed, CommandEvent, InvalidInput, Policy, PoolExhausted, Queue, SweepEvent, WaitEvent
+from rqttl.deployments import Plan
 from rqttl.reaper import Reaper
 from rqttl.store import connections, exchanges
 from rqttl.store.driver import driver_of
@@ -154,7 +155,9 @@ def test_a_command_waits_for_a_connection_that_another_thread_has(
 POLICY = Policy.read("p", "#", {"lease": "1m"})
 #: What the methods of a broker and of a queue need; the others need nothing.
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
-    **dict.fromkeys(("declare_queue", "queue"), ("q",)),
+    **dict.fromkeys(("declare_queue", "preview_declaration", "queue"), ("q",)),
+    **dict.fromkeys(("preview_plan", "apply_plan"), (Plan(()),)),
+    "held_back": (["q"],),
     "explain": ("1m",),  # to a broker a name, to a queue a TTL
     "set_policy": ("p", "#", {"lease": "1m"}),
     "delete_policy": ("p",),
@@ -165,7 +168,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "receive_many": (5,),
     "run": (print,),
     "purge_many": (["1700000000000-100000"],),
-    **dict.fromkeys(("cancel", "reschedule", "message", "delete_message"), ("me",)),
+    **dict.fromkeys(("cancel", "reschedule", "message", "messages", "delete_message"), ("me",)),
     **dict.fromkeys(("expire", "dead_letter", "redeliver_now"), ("me",)),
     "move": ("me", "q/other"),
     "redrive_many": ([("1700000000000-100000", "other")],),
@@ -174,7 +177,7 @@ OF_BROKER = ARGUMENTS | dict.fromkeys(("receive", "consume"), (["q"],))
 SETTLE = ("ack", "nack", "reject", "renew")
 KEYWORDS = {"reschedule": {"delay": "1s"}}
 #: What asks Redis nothing.
-SILENT = {"close", "events", "interrupt", "observer", "broker", "declared", "name"}
+SILENT = {"address", "close", "events", "interrupt", "node_of", "observer", "broker", "declared", "name"}
 
 
 @pytest.fixture
