@@ -1,8 +1,13 @@
-"""Outages: the errors that end by themselves, since Redis is unreachable or refuses for now."""
+"""Outages: the errors that end by themselves, since Redis is unreachable or refuses for now, and the nodes away."""
 
 from __future__ import annotations
 
+import logging
+import random
 import re
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
 
 from redis.exceptions import (
     AskError,
@@ -52,7 +57,60 @@ def is_read_only(error: BaseException | None) -> bool:
     return isinstance(error, ReadOnlyError) or (isinstance(error, RedisError) and "READONLY" in str(error))
 
 
-def outage(name: str, error: Exception) -> str:
-    """The line of a log about a node that is away, for loops that wait for it."""
-    trouble = "refuses for now" if refuses_for_now(error) else "does not answer"
-    return f"{name} {trouble}: {error}".rstrip(".") + "; trying again until it does"
+def doubled(pause: int) -> int:
+    """Return the longest pause in ms after a pause that was in vain: it doubles, from 0.1 s to 5 s."""
+    return min(max(100, 2 * pause), 5_000)
+
+
+@dataclass(slots=True)
+class Outage:
+    """Of a node that is away: the last error, the times of the first one and of the next try (0: one has begun)."""
+
+    error: Exception
+    since: float
+    next_try: float = 0.0
+    pause: int = 0
+
+
+class Outages(dict[Hashable, Outage]):
+    """The nodes that are away, for all loops of a program. After a failed try a node rests. Any thread may call it.
+
+    `topology` has the nodes and their names, and `clock` tells the ms. Begin and end of an outage are logged.
+    """
+
+    def __init__(self, topology: Any, clock: Callable[[], float], logger: logging.Logger) -> None:
+        super().__init__()
+        self._topology, self._clock, self._logger = topology, clock, logger
+        self._name_of: Callable[[Any], str] = topology.name_of
+
+    def failed(self, node: Hashable, error: Exception) -> bool:
+        """Let a node rest, unless it does already. Returns True if it was not away."""
+        now = self._clock()
+        outage = self.setdefault(node, new := Outage(error, now))
+        if now >= outage.next_try:
+            outage.error, outage.pause = error, doubled(outage.pause)
+            # no secret: programs must not come back together
+            outage.next_try = now + random.uniform(outage.pause / 2, outage.pause)
+        if outage is new:
+            trouble, name = "refuses for now" if refuses_for_now(error) else "does not answer", self._name_of(node)
+            text = f"{name} {trouble}: {error}".rstrip(".") + "; trying again until it does"
+            fields = {"node": name, "error": type(error).__name__, "message": str(error)}
+            self._logger.warning("%s", text, extra={"event": "redis_unavailable", "fields": fields})
+        return outage is new
+
+    def answered(self, node: Hashable) -> bool:
+        """End the outage of a node. Returns True if it was away."""
+        was_away = self.pop(node, None) is not None
+        if was_away:
+            extra = {"event": "redis_recovered", "fields": {"node": self._name_of(node)}}
+            self._logger.info("%s answers again", self._name_of(node), extra=extra)
+        return was_away
+
+    def rests(self, node: Hashable) -> float:
+        """Return the ms until the next try of a node that is away; 0 if it may be asked now."""
+        outage = self.get(node)
+        return 0.0 if outage is None else max(0.0, outage.next_try - self._clock())
+
+    def away(self) -> list[str]:
+        """Return the names of the nodes that are away, without those that a cluster has no longer."""
+        return sorted(map(self._name_of, self.keys() & self._topology.nodes))

@@ -25,7 +25,7 @@ from rqttl.events import Events, RenewalEvent
 from rqttl.flows import reading, receive
 from rqttl.flows.receive import ReceiveResult, lease_ms
 from rqttl.flows.steps import ENDED, Flow, Now, Read, WaitForWakeup
-from rqttl.outages import TEMPORARY, is_away, refuses_for_now
+from rqttl.outages import TEMPORARY, doubled, is_away, refuses_for_now
 from rqttl.protocol.commands import BATCH, Command, Presence
 from rqttl.protocol.keys import META, Keyspace
 from rqttl.protocol.replies import milliseconds
@@ -42,8 +42,8 @@ T = TypeVar("T")
 #: The numbers of renewed leases, by queue.
 Renewed = dict[str, int]
 
-#: The first pause, which each attempt doubles, and the longest pause, in ms.
-FIRST, LONGEST = 500, 5_000
+#: The first pause of a call that is repeated, in ms.
+FIRST = 500
 #: The ms for which due work may wait before a consumer that waits looks after it.
 LATE = 5_000
 #: The text of the warning before each pause.
@@ -570,7 +570,7 @@ class Patience:
         refused = refuses_for_now(error)
         reason = f"Redis refuses for now ({error})" if refused else f"Redis is away ({type(error).__name__})"
         self._logger.warning(AGAIN, self._queue, reason)
-        pause, self._pause = self._pause, min(2 * self._pause, LONGEST)
+        pause, self._pause = self._pause, doubled(self._pause)
         return pause
 
 

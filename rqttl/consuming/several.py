@@ -86,8 +86,8 @@ class Queues(dict[str, _Queue]):
 
     @property
     def ticketed(self) -> list[str]:
-        """The queues for which a ticket waits to be shown."""
-        return [name for name, queue in self.items() if queue.ticket]
+        """The queues for which a ticket waits to be shown. It waits, too, while the node of a queue rests."""
+        return [name for name, queue in self.items() if queue.ticket and queue.until is None]
 
     def candidates(self, now: float) -> list[str]:
         """Return the queues that may have messages."""
@@ -118,10 +118,9 @@ class Queues(dict[str, _Queue]):
             self[name].until, self[name].ticket = None, element
 
     def suspect(self) -> None:
-        """Make the queue a candidate that was asked longest ago."""
-        waiting = {name: queue.until for name, queue in self.items() if queue.until is not None}
-        if waiting:
-            self[min(waiting, key=waiting.__getitem__)].until = None
+        """Make the awaited queue a candidate that was asked longest ago."""
+        if awaited := self.awaited:
+            self[min(awaited, key=lambda name: self[name].until or 0)].until = None
 
     def wait(self, now: float, longest: float) -> int:
         """Return the ms to wait for a wake-up."""

@@ -9,10 +9,10 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from redis.exceptions import ConnectionError, RedisError, ResponseError
 
@@ -24,10 +24,10 @@ from rqttl.events import SweepEvent
 from rqttl.flows import queues as queue_flows
 from rqttl.flows import sweeping
 from rqttl.flows.steps import Read, ReadEachNode
-from rqttl.outages import TEMPORARY, is_away, outage
+from rqttl.outages import TEMPORARY, Outages, doubled, is_away
 from rqttl.protocol.replies import milliseconds, shaped
 from rqttl.reaper.queues import Registry, Timetable
-from rqttl.reaper.report import DUTIES, Report, Totals, log_event, reaper_details
+from rqttl.reaper.report import DUTIES, Report, Totals, log_event, logger, reaper_details
 from rqttl.store.driver import driver_of
 from rqttl.text import plain_text, plain_whole, plural
 from rqttl.types import Duration, SweepResult
@@ -47,21 +47,16 @@ UNSUBSCRIBED_PERIOD = 30.0
 PASSES = 10
 #: Seconds of silence before a ping checks the connection.
 SILENCE = 15.0
-FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0
 #: The number of hints that may wait to be read. A pass over all queues makes up for more.
 MOST_WAITING = 10_000
 
 
 class _Node:
-    """A node: its queues, and its clock minus ours in ms. While it is away it has an `error`, and rests after a try."""
+    """A node: its queues, and its clock minus ours in ms."""
 
     def __init__(self) -> None:
         self.timetable = Timetable()
-        self.error: Exception | None = None
-        self.ahead = self.pause = self.next_try = self.swept_at = 0.0
-
-    def rests(self) -> bool:
-        return time.monotonic() < self.next_try
+        self.ahead = self.swept_at = 0.0
 
     def now(self) -> float:
         return time.monotonic() * 1000 + self.ahead
@@ -95,32 +90,28 @@ class Reaper:
         #: The numbers of this run, for metrics and health.
         self.report = Report()
         self._hints = Hints(self._driver.store.subscription, self._driver.keyspace.due_channel)
-        self._nodes: defaultdict[Any, _Node] = defaultdict(_Node)
+        self._nodes: defaultdict[Hashable, _Node] = defaultdict(_Node)
+        self._outages = Outages(self._driver.store.topology, lambda: time.monotonic() * 1000, logger)
         self._registry = Registry(
             self._driver.keyspace,
-            rests=lambda queue: self._node(queue).rests(),
-            note_outage=lambda queue, error: self._note_outage(self._node(queue), error),
+            rests=lambda queue: self._outages.rests(self._driver.node_of(queue)) > 0,
+            note_outage=lambda queue, error: self._note_outage(self._driver.node_of(queue), error),
         )
-        self._asked = self._shared  # the node of the present call
+        self._asked = self._driver.shared_node  # the node of the present call
         self._failed: set[str] = set()  # left alone until the next pass
         self._hinted: set[str] = set()  # since the last pass, which does not find a queue that is newer
         self._next_look = time.monotonic()
         self._urgent = False  # a thorough pass must begin now
         self._passing = self._thorough = False  # a pass goes on; it is a thorough one
 
-    @property
-    def _shared(self) -> _Node:
-        """The node of the registry, the policies and the roster."""
-        return self._nodes[self._driver.shared_node]
-
     def _node(self, queue: str) -> _Node:
         return self._nodes[self._driver.node_of(queue)]
 
-    def _awake(self) -> list[_Node]:
-        return [node for node in self._nodes.values() if not node.rests()]
+    def _awake(self) -> dict[Hashable, _Node]:
+        return {key: node for key, node in self._nodes.items() if not self._outages.rests(key)}
 
     def _is_passing(self) -> bool:
-        return any(node.timetable.passing for node in self._awake())
+        return any(node.timetable.passing for node in self._awake().values())
 
     def run(self) -> Totals:
         """Work until `stop`. Returns the totals.
@@ -148,15 +139,14 @@ class Reaper:
         for _ in range(PASSES):
             before, totals.failed = totals.messages + totals.retired, 0
             self._begin_pass(thorough=True)
-            while any(node.timetable.busy for node in self._awake()) and not self._stopped:
+            while any(node.timetable.busy for node in self._awake().values()) and not self._stopped:
                 self._sweep_next()
             self._end_pass()
             if totals.messages + totals.retired == before or self._stopped:
                 break
         self.report.tell(at_once=True)
-        for node in self._nodes.values():
-            if node.error:
-                raise node.error
+        for outage in self._outages.values():
+            raise outage.error
         return totals
 
     def stop(self) -> None:
@@ -184,7 +174,8 @@ class Reaper:
     def _work(self) -> None:
         while not self._stopped:
             self.report.turned()
-            self._asked = self._shared
+            self.report.is_away = bool(self._outages) and self._outages.keys() >= self._nodes.keys()
+            self._asked = self._driver.shared_node
             try:
                 self._turn()
             except TEMPORARY as error:
@@ -192,49 +183,25 @@ class Reaper:
                     raise
                 self._note_outage(self._asked, error)
 
-    def _name(self, node: _Node) -> str:
-        return next(self._driver.name_of(key) for key, each in self._nodes.items() if each is node)
-
     def away(self) -> list[str]:
         """Return the addresses of the nodes of a cluster that are away. May be called from any thread."""
-        nodes = self._driver.store.topology.nodes
-        return sorted(self._driver.name_of(key) for key in nodes if (node := self._nodes.get(key)) and node.error)
+        return self._outages.away()
 
-    def _note_outage(self, node: _Node, error: Exception) -> None:
-        if node.rests():
-            return
-        if node.error is None:
-            name = self._name(node)
-            log_event(
-                logging.WARNING,
-                "redis_unavailable",
-                outage(name, error),
-                node=name,
-                error=type(error).__name__,
-                message=str(error),
-            )
-        node.error, node.pause = error, min(max(FIRST_DELAY, node.pause * 2), LONGEST_DELAY)
-        node.next_try = time.monotonic() + node.pause
-        self.report.is_away = all(each.error for each in self._nodes.values())
-        self._urgent = self._urgent or node is self._shared  # so the next try is a pass
-
-    def _note_answer(self, node: _Node) -> None:
-        if node.error and not node.rests():
-            node.error, node.pause, node.next_try, self.report.is_away = None, 0.0, 0.0, False
-            name = self._name(node)
-            log_event(logging.INFO, "redis_recovered", f"{name} answers again", node=name)
+    def _note_outage(self, node: Hashable, error: Exception) -> None:
+        self._outages.failed(node, error)
+        self._urgent = self._urgent or node == self._driver.shared_node  # so the next try is a pass
 
     def _try_again(self) -> None:
         """Ask the nodes that were away, when it is time to."""
-        for key, node in self._nodes.items():
-            if node.next_try and not node.rests() and node is not self._shared:
+        for node, outage in self._outages.items():
+            if outage.next_try and not self._outages.rests(node) and node != self._driver.shared_node:
                 self._asked = node
-                self._driver.step(Read([("TIME",)], node=key))
-                self._asked, node.next_try, self._urgent = self._shared, 0.0, True
+                self._driver.step(Read([("TIME",)], node=node))
+                self._asked, outage.next_try, self._urgent = self._driver.shared_node, 0.0, True
 
     def _turn(self) -> None:
-        shared = self._shared
-        if not shared.rests():
+        shared, rests = self._driver.shared_node, self._outages.rests
+        if not rests(shared):
             self._driver.perform(self._heartbeat.beat())
         self._read_inbox(self._patience())
         if self._stopped:
@@ -242,30 +209,31 @@ class Reaper:
         self._driver.check_open()
         if self._hints.missed:
             self._urgent, self._hints.missed = True, False
-            for queue in self._registry.queues if shared.error else ():  # no pass can begin now
+            for queue in self._registry.queues if shared in self._outages else ():  # no pass can begin now
                 self._node(queue).timetable.begin_pass([queue])
         self._try_again()
-        if self._urgent and not shared.rests() and not self._is_passing():
+        if self._urgent and not rests(shared) and not self._is_passing():
             self._begin_pass(thorough=True)
-        elif time.monotonic() >= self._next_look and not shared.rests():
+        elif time.monotonic() >= self._next_look and not rests(shared):
             if not self._registry.running:
                 self._begin_pass(thorough=False)
             self._look()
             self._next_look = time.monotonic() + self._registry.gap(self._period())
         self._sweep_next()
-        if self._passing and not self._registry.running and not self._is_passing() and not shared.rests():
+        if self._passing and not self._registry.running and not self._is_passing() and not rests(shared):
             self._end_pass()
         self.report.tell()
 
     def _patience(self) -> float:
         """Return the seconds until the next work."""
-        shared, now = self._shared, time.monotonic()
-        if any(node.timetable.busy for node in self._awake()) or (self._urgent and not shared.rests()):
+        awake, rests, shared = self._awake().values(), self._outages.rests, self._driver.shared_node
+        if any(node.timetable.busy for node in awake) or (self._urgent and not rests(shared)):
             return 0.0
-        ends = [self.report.seconds_left(), *(node.next_try - now for node in self._nodes.values() if node.next_try)]
-        if not shared.rests():
-            ends += [self._next_look - now, self._heartbeat.ms_left(self._driver.timing.now()) / 1000]
-        ends += [(due - node.now()) / 1000 for node in self._awake() if (due := node.timetable.earliest()) is not None]
+        ends = [rests(node) / 1000 for node, outage in self._outages.items() if outage.next_try]
+        ends.append(self.report.seconds_left())
+        if not rests(shared):
+            ends += [self._next_look - time.monotonic(), self._heartbeat.ms_left(self._driver.timing.now()) / 1000]
+        ends += [(due - node.now()) / 1000 for node in awake if (due := node.timetable.earliest()) is not None]
         return max(0.0, min(ends))
 
     def _begin_pass(self, *, thorough: bool) -> None:
@@ -274,7 +242,7 @@ class Reaper:
             if isinstance(reply, Exception):
                 if not is_away(reply):
                     raise reply
-                self._note_outage(self._nodes[key], reply)
+                self._note_outage(key, reply)
             else:
                 thorough |= self._nodes[key].set_clock(shaped("TIME", milliseconds, reply))
         self._driver.perform(self._registry.begin(thorough=thorough))
@@ -309,7 +277,7 @@ class Reaper:
             node.timetable.keep(queues | self._hinted)
         self._hinted.clear()
         self._driver.configs.make_room(max(queue_flows.KNOWN, 3 * len(queues)))
-        readable = {queue for queue in queues - self._failed if not self._node(queue).rests()}
+        readable = {queue for queue in queues - self._failed if not self._outages.rests(self._driver.node_of(queue))}
         entered = self._driver.perform(self._registry.register_targets(readable))
         for queue in entered:
             self._node(queue).timetable.begin_pass([queue])
@@ -317,12 +285,14 @@ class Reaper:
             # from now on the reaper misses no hint
             count = len(queues) + len(entered)
             log_event(logging.INFO, "pass_completed", f"watching {plural(count, 'queue')}", queues=count)
-        for node in self._nodes.values():
-            self._note_answer(node)
+        for key in self._awake():
+            self._outages.answered(key)
 
     def _sweep_next(self) -> None:
         """Sweep the next queue: of a node that may be back, else of the nodes in turn."""
-        for node in sorted(self._awake(), key=lambda node: (node.error is None, node.swept_at)):
+        awake = self._awake()
+        for key in sorted(awake, key=lambda key: (key not in self._outages, awake[key].swept_at)):
+            node = awake[key]
             if turn := node.timetable.next(int(node.now())):
                 break
         else:
@@ -337,18 +307,18 @@ class Reaper:
             node.timetable.schedule(queue, None)
         except Exception as error:
             if is_away(error):
-                self._asked = node
+                self._asked = key
                 raise
             # one bad queue must not keep the others waiting
             node.timetable.schedule(queue, None)
             self._failed.add(queue)
             self.report.failed(queue, error)
         else:
+            self._outages.answered(key)
             self._note(node, queue, swept, due)
 
     def _note(self, node: _Node, queue: str, swept: SweepResult, due: int | None) -> None:
         self._urgent |= node.set_clock(swept.now)
-        self._note_answer(node)
         if not (swept.more or (swept.due is not None and swept.due <= swept.now)):
             node.timetable.schedule(queue, swept.due)
         elif any(getattr(swept, duty) for duty in DUTIES):
@@ -374,7 +344,7 @@ class Hints:
         self._new_subscription, self._channel = subscription, channel
         self._closed = threading.Event()
         self._subscription: PubSub | None = None
-        self._delay = FIRST_DELAY
+        self._delay = doubled(0)  # in ms
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -399,12 +369,12 @@ class Hints:
             except Exception as error:  # noqa: BLE001  # a connection that is closed meanwhile gives all kinds of errors
                 if not self._closed.is_set():
                     self._complain(error)
-            self._closed.wait(self._delay)
-            self._delay = min(self._delay * 2, LONGEST_DELAY)
+            self._closed.wait(self._delay / 1000)
+            self._delay = doubled(self._delay)
 
     def _complain(self, error: Exception) -> None:
         # the reaper reports a server that is away; a refused subscription is reported here, once
-        refused, again = isinstance(error, ResponseError), self._delay > FIRST_DELAY
+        refused, again = isinstance(error, ResponseError), self._delay > doubled(0)
         self.hearing = False
         if not again:
             self._tell_of_loss()
@@ -429,7 +399,7 @@ class Hints:
                         raise ConnectionError("no answer to a ping")
                     subscription.ping()
                 elif message["type"] == "subscribe":
-                    self._delay = FIRST_DELAY
+                    self._delay = doubled(0)
                     self._tell_of_loss()  # of hints from before the subscription
                     self.hearing = True
                 elif message["type"] == "message" and (hint := read_hint(message["data"])):

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import logging
-import random
 import time
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from functools import partial
 
 from rqttl.checks import is_pattern, queue_names
 from rqttl.consuming.several import Queues, Weights, with_wakeup
 from rqttl.errors import PoolExhausted, QueueNotFound
 from rqttl.flows import reading, registry
 from rqttl.flows.steps import WaitForWakeup
-from rqttl.outages import TEMPORARY, is_away, outage
+from rqttl.outages import TEMPORARY, is_away
 from rqttl.protocol.commands import BATCH
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.worker.in_flight import InFlight
@@ -34,8 +32,6 @@ LOOK = 200
 TURN = 10_000
 #: The ms within which one claim at least shows that Redis hands out messages.
 PROOF = 20_000
-#: The bounds in seconds of the pauses while Redis is away: they double.
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 #: The ms for which a worker that ends by itself waits for a node that is away.
 GIVE_UP = 30_000
 #: The end of the names of dead-letter queues, as all examples of the option `dead_letter` have it.
@@ -51,6 +47,7 @@ class Fetcher:
         self._sources, self._in_flight = sources, in_flight
         self._driver, self._counters = sources.driver, sources.counters
         self._weights, self._burst, self._idle_exit = weights, burst, idle_exit
+        self._ends = burst or idle_exit is not None
         self._patterns = [name for name in weights if is_pattern(name)]
         self._unmatched = set[str]()
         self._queues = Queues()
@@ -59,14 +56,10 @@ class Fetcher:
         #: The time of the last turn, and of the last answer to a claim, in ms of the clock of this process.
         self.turned_at = self._driver.timing.now()
         self.answered_at: int | None = None
-        #: True while no node answers.
-        self.is_away = False
-        #: Of each node that is away: its longest pause in seconds, the time of its first error, and the last error.
-        self._pauses: dict[Hashable, tuple[float, int, Exception]] = {}
         self._error: Exception | None = None
         self._worked_at = self.turned_at
         self._full_since: int | None = None
-        self._glance_at = self._scan_at = 0
+        self._glance_at = self._scan_at = self._rests_until = 0
 
     def run(self) -> None:
         """Fetch until the end. Raises errors that no waiting can correct."""
@@ -80,7 +73,7 @@ class Fetcher:
             except TEMPORARY as error:
                 if not is_away(error):
                     raise
-                self._pause(error)
+                self._let_rest(error)
         self._sources.takes_acks = False
         try:
             self._withdraw()
@@ -90,36 +83,16 @@ class Fetcher:
         if self._error is not None:
             raise self._error
 
-    @property
-    def away(self) -> list[Hashable]:
-        """The nodes that have answered no claim since the last failed one."""
-        return list(self._pauses)
-
-    def _nodes(self) -> set[Hashable]:
-        return {self._driver.node_of(name) for name in self._queues}
-
-    def _pause(self, error: Exception) -> None:
-        """Leave the queues of a node that is away alone for a while. Without others the worker waits."""
-        node, others = self._sources.asked, self._nodes() - {self._sources.asked}
-        if node not in self._pauses:
-            logger.warning("%s", outage(self._driver.name_of(node), error))
-        here, now = self._driver.store.topology.nodes, self._driver.timing.now()
-        self._pauses = {other: pause for other, pause in self._pauses.items() if other in here}
-        longest, since, _ = self._pauses.get(node, (FIRST_PAUSE / 2, now, error))
-        longest = min(2 * longest, LONGEST_PAUSE)
-        self._pauses[node] = longest, since, error
-        pause = partial(random.uniform, 0, longest * 1000)  # no secret: workers must not come back together
-        self.is_away = self._pauses.keys() >= others
-        if not others:
-            if (self._burst or self._idle_exit is not None) and self._in_flight.is_idle:
-                self._give_up(now)
-            self._driver.timing.pause(self.stop, pause)
-            return
-        until = now + int(pause())
+    def _let_rest(self, error: Exception) -> None:
+        """Leave the queues of a node that is away alone for a while."""
+        node = self._sources.asked
+        self._sources.outages.failed(node, error)
+        until = self._driver.timing.now() + int(self._sources.outages.rests(node)) + 1
+        self._rests_until = max(self._rests_until, until)
         if node == self._sources.shared:
             self._scan_at = max(self._scan_at, until)
         for queue in [queue for name, queue in self._queues.items() if self._driver.node_of(name) == node]:
-            queue.until, queue.ticket, queue.is_awaited = until, None, False
+            queue.until, queue.ticket, queue.is_awaited = until, queue.ticket or None, False
 
     def _turn(self, now: int) -> None:
         if self._patterns and now >= self._scan_at:
@@ -152,7 +125,7 @@ class Fetcher:
         try:
             deliveries, due = self._sources[name].claim(count, block, ticket)
         except QueueNotFound:
-            self._pauses.pop(self._sources.asked, None)
+            self._sources.answered(self._sources.asked)
             self._queues.miss(name, now, logger)
             return
         except TEMPORARY:
@@ -160,10 +133,8 @@ class Fetcher:
             raise
         self.answered_at = now
         self._counters.last_claim = time.time()
-        if self._pauses.pop(self._sources.asked, None) or self.is_away:
-            self.is_away = False
-            self._counters.reconnects += 1
-            logger.info("%s answers again", self._driver.name_of(self._sources.asked))
+        if self._sources.outages:
+            self._sources.answered(self._sources.asked)
         self._queues.answered(name, len(deliveries), due, block, now)
         if deliveries:
             self._worked_at = now
@@ -173,14 +144,12 @@ class Fetcher:
 
     def _wait(self, now: int) -> None:
         awaited = self._queues.awaited
-        if self.answered_at is not None and now - self.answered_at >= PROOF:
+        if awaited and self.answered_at is not None and now - self.answered_at >= PROOF:
             self._queues.suspect()
             return
-        ms = self._queues.wait(now, TURN)
-        if self._burst or self._idle_exit is not None:
-            ms = min(ms, LOOK)
+        ms = self._queues.wait(now, LOOK if self._ends else TURN)
         if not awaited:
-            self._driver.timing.pause(self.stop, lambda: ms)
+            self._driver.timing.pause(self.stop, lambda: ms if self._queues else min(ms, max(1, self._scan_at - now)))
             return
         self._sources.takes_acks = False  # before the look, so no ack is left that nobody sends
         acking = [queue for queue in awaited if self._sources[queue].has_acks]
@@ -256,22 +225,16 @@ class Fetcher:
             return False
         returned = [queue for queue in self._queues if self._sources[queue].has_returned()]
         for name in returned:
-            self._queues[name].until = None
-        is_idle = self._idle_exit is not None and now - self._worked_at >= self._idle_exit
-        if returned or not (self._burst or is_idle):
+            if not self._sources.outages.rests(self._driver.node_of(name)):
+                self._queues[name].until = None
+        if returned or now < self._rests_until:  # the queues that rest are asked again
+            for outage in list(self._sources.outages.values()):
+                if self._ends and now - outage.since >= GIVE_UP:
+                    self._error = outage.error
+                    self.stop.ask()
             return False
-        needed = self._nodes() | ({self._sources.shared} if self._patterns else set())
-        if not self._pauses.keys() & needed:
-            return True
-        self._give_up(now)
-        return False
-
-    def _give_up(self, now: int) -> None:
-        """End with the error of a node that has been away for too long."""
-        for _, since, error in self._pauses.values():
-            if now - since >= GIVE_UP:
-                self._error = error
-                self.stop.ask()
+        is_idle = self._idle_exit is not None and now - self._worked_at >= self._idle_exit
+        return self._burst or is_idle
 
     def _follow(self) -> None:
         """Take the queues of this moment. Forget the sources and counters of others, unless messages are at work."""
@@ -280,8 +243,8 @@ class Fetcher:
             self._sources.asked = shared = self._sources.shared
             with self._sources.locks[shared]:
                 existing = queue_names(self._driver.perform(registry.members(self._driver.keyspace)))
-            if shared not in self._nodes():
-                self._pauses.pop(shared, None)
+            if shared not in map(self._driver.node_of, self._queues):
+                self._sources.answered(shared)
             for name in self._patterns:
                 if name not in self._unmatched and not any(matches(name, queue) for queue in existing):
                     self._unmatched.add(name)

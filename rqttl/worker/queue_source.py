@@ -25,7 +25,7 @@ from rqttl.consuming.prefetch import CONSUMER_TTL_MS, LONGEST_REST, Missed
 from rqttl.delivery import LEFT, LOST, UNKNOWN, Delivered, Delivery, Settlement, Settler
 from rqttl.errors import BrokerClosed, LeaseLost, OutcomeUnknown, QueueNotFound, RqttlError
 from rqttl.flows.steps import Flow, Recent
-from rqttl.outages import TEMPORARY, is_away
+from rqttl.outages import TEMPORARY, Outages, is_away
 from rqttl.protocol import codec
 from rqttl.protocol.commands import BATCH, Presence
 from rqttl.runtime.interrupt import Interrupt
@@ -38,8 +38,6 @@ logger = logging.getLogger("rqttl.worker")
 
 #: The number of finished messages that a worker remembers because their acks came too late.
 REMEMBERED = 10_000
-#: The ms between two tries while Redis is away.
-AWAY = 500
 
 
 class _Late(Missed):
@@ -227,8 +225,11 @@ class QueueSource:
 
     def take_turn(self) -> None:
         """Settle, renew leases, send waiting acks, and show the presence of the worker, as far as it is due."""
+        had_failed, self.has_failed = self.has_failed, False
         self.settle_pending()
         renewed = self._perform(self._session.upkeep())
+        if had_failed:  # another turn may have made no call
+            self._sources.answered(self.node)
         if renewed:
             self._sources.heartbeat.renewed()
         announce_renewal(self._driver.events, renewed)
@@ -259,8 +260,8 @@ class Sources(dict[str, QueueSource]):
         self.locks: defaultdict[Hashable, threading.Lock] = defaultdict(threading.Lock)
         #: False while no claim is to come soon that takes acks along.
         self.takes_acks = True
-        #: The nodes that do not answer.
-        self.away = set[Hashable]()
+        #: The nodes that are away, for the fetcher and all renewers.
+        self.outages = Outages(driver.store.topology, driver.timing.now, logger)
         self.heartbeat = heartbeat
         #: The node of the last call of the fetcher.
         self.asked: Hashable = self.shared
@@ -295,7 +296,11 @@ class Sources(dict[str, QueueSource]):
     @property
     def is_away(self) -> bool:
         """True while no node answers."""
-        return bool(self.away) and self.away >= {source.node for source in list(self.values())}
+        return bool(self.outages) and self.outages.keys() >= {source.node for source in list(self.values())}
+
+    def answered(self, node: Hashable) -> None:
+        """End the outage of a node."""
+        self.counters.reconnects += self.outages.answered(node)
 
     def close(self) -> None:
         """Take no further turn, and leave all queues."""
@@ -313,8 +318,8 @@ class Sources(dict[str, QueueSource]):
 
     def pause(self, node: Hashable) -> float:
         """Return the ms until the next turn at a node."""
-        if node in self.away:
-            return AWAY
+        if rest := self.outages.rests(node):
+            return rest
         now, pause = self.driver.timing.now(), float(LONGEST_REST)
         for source in [source for source in list(self.values()) if source.node == node]:
             pause = min(pause, 0.0 if source.is_urgent else source.schedule.next_turn(now))
@@ -325,24 +330,22 @@ class Sources(dict[str, QueueSource]):
         nodes = {self.shared, *(source.node for source in list(self.values()))}
         for other in nodes:
             self.renewer_of(other)  # a slot may have moved to a new node
-        if node not in nodes and node not in self.driver.store.topology.nodes:
+        if node not in nodes:
             self._forget(node)
         for source in [source for source in list(self.values()) if source.node == node]:
-            source.has_failed = False
             try:
                 source.take_turn()
             except BrokerClosed:
                 raise
             except (RedisError, RqttlError) as error:
                 # the next turn tries again: queue and server may come back; a later settle reports lost leases
-                if source.has_work and not isinstance(error, QueueNotFound) and node not in self.away:
+                if source.has_work and not isinstance(error, QueueNotFound) and node not in self.outages:
                     words = "queue %s: could not renew leases or settle: %s"
                     logger.warning(words, source.queue, type(error).__name__)
                 source.has_failed = True
                 if is_away(error):
-                    self.away.add(node)
+                    self.outages.failed(node, error)
                     return  # all these queues are on this node
-        self.away.discard(node)
         if node == self.shared:
             try:
                 with self.locks[node]:  # so a second connection is not needed
@@ -351,8 +354,9 @@ class Sources(dict[str, QueueSource]):
                 logger.info("worker heartbeat is late: %s", error)
 
     def _forget(self, node: Hashable) -> None:
-        """End the thread of a node that the cluster has no longer."""
-        with self._lock:
-            self.renewers.pop(node).closed.ask()
-        self.away.discard(node)
-        self.locks.pop(node, None)
+        """End the outage of a node without queues, and the thread of one that the cluster has no longer."""
+        self.outages.pop(node, None)
+        if node not in self.driver.store.topology.nodes:
+            with self._lock:
+                self.renewers.pop(node).closed.ask()
+            self.locks.pop(node, None)

@@ -307,8 +307,7 @@ class Worker:
 
     def away(self) -> list[str]:
         """Return the addresses of the nodes of a cluster that are away."""
-        nodes = {*self._fetcher.away, *list(self._sources.away)}.intersection(self._driver.store.topology.nodes)
-        return sorted(map(self._driver.name_of, nodes))
+        return self._sources.outages.away()
 
     def obstacle(self) -> str:
         """Return the reason for which the worker cannot handle messages now; empty if it can."""
@@ -317,7 +316,7 @@ class Worker:
             return "the worker fetches no more messages"
         if ready < number:
             return f"{ready} of {number} child processes are ready"
-        if self._fetcher.is_away or self._sources.is_away:
+        if self._sources.is_away:
             return "Redis does not answer"
         if answered_at is None:
             return "Redis has not answered a claim yet"

@@ -2,8 +2,10 @@
 
 import ast
 import logging
+import math
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
@@ -11,7 +13,7 @@ from redis.exceptions import ConnectionError, NoPermissionError, ReadOnlyError, 
 
 from rqttl import SweepResult
 from rqttl.flows.steps import Flow, GetConfig, GetPolicies, Read, Register, Write, drive
-from rqttl.outages import is_away
+from rqttl.outages import Outages, is_away
 from rqttl.policies import PolicySet
 from rqttl.reaper import report as reaper_report
 from rqttl.reaper.loop import read_hint
@@ -305,6 +307,24 @@ def test_an_outage_is_told_from_a_queue_that_is_broken(error: Exception, away: b
     assert is_away(error) is away
 
 
+def test_a_node_that_is_away_rests_longer_after_each_try_and_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    now, longest, error = 0.0, [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000], ConnectionError("gone")
+    outages = Outages(SimpleNamespace(nodes=("a", "b"), name_of=str.upper), lambda: now, logging.getLogger("rqttl"))
+    news, rests = [], []
+    for _ in longest:
+        news += [outages.failed("a", error), outages.failed("a", error)]  # another thread has failed, too
+        rests.append(outages.rests("a"))
+        now += math.ceil(rests[-1])
+    outages.failed("gone", error)
+
+    assert [most / 2 <= rest <= most for rest, most in zip(rests, longest, strict=True)] == [True] * len(longest)
+    assert (sum(news), news[0], outages["a"].since, outages.away()) == (1, True, 0.0, ["A"])
+    assert (outages.answered("a"), outages.answered("a"), outages.rests("a")) == (True, False, 0.0)
+    told = ["A does not answer: gone", "GONE does not answer: gone", "A answers again"]
+    assert [line.partition(";")[0] for line in caplog.messages] == told
+
+
 def logged() -> dict[str, tuple[int, set[str]]]:
     """The level and the fields of each event that the reaper logs, from its source."""
     events = {}
@@ -328,13 +348,16 @@ def documented() -> dict[str, tuple[int, tuple[str, ...]]]:
     }
 
 
-def test_the_table_of_log_events_names_each_event_with_its_level_and_fields() -> None:
+def test_the_table_of_log_events_names_each_event_with_its_level_and_fields(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    outages = Outages(SimpleNamespace(name_of=str), lambda: 0.0, logging.getLogger("rqttl"))
+    outages.failed("a", ConnectionError())
+    outages.answered("a")
+    told = logged() | {record.event: (record.levelno, set(record.fields)) for record in caplog.records}  # type: ignore[attr-defined]  # set by the log
     table = documented()
 
-    assert {event: level for event, (level, _) in table.items()} == {
-        event: level for event, (level, _) in logged().items()
-    }
+    assert {event: level for event, (level, _) in table.items()} == {event: level for event, (level, _) in told.items()}
     assert table.pop("swept")[1] == ("queue", *DUTIES, "sweeps", "lag_ms")  # some of them are not always there
     assert {event: set(fields) for event, (_, fields) in table.items()} == {
-        event: fields for event, (_, fields) in logged().items() if event != "swept"
+        event: fields for event, (_, fields) in told.items() if event != "swept"
     }

@@ -51,7 +51,7 @@ def test_while_a_node_is_away_the_worker_handles_the_messages_of_the_other_one(
         assert begun.wait(PATIENCE)
         servers[victim].kill()
         down.set()
-        until(lambda: worker._sources.away and worker._fetcher._pauses)  # the ack of the first message waits
+        until(worker.away)  # the ack of the first message waits
         for number in range(1, 4):
             there.enqueue("x")
             until(lambda number=number: there.stats().acked == number)  # type: ignore[misc]  # the default binds
@@ -84,7 +84,7 @@ def test_a_worker_that_ends_when_nothing_is_left_waits_for_the_messages_of_a_nod
         assert begun.wait(PATIENCE)
         servers[1].kill()
         down.set()
-        until(lambda: broker.queue("a").stats().acked == 1 and worker._fetcher._pauses)
+        until(lambda: broker.queue("a").stats().acked == 1 and worker.away())
         servers[1].start()
         until(lambda: broker.queue("b").stats().acked == 1)
 

@@ -21,7 +21,7 @@ from rqttl.flows.receive import PERIOD
 from rqttl.testing import fake_broker
 from rqttl.worker import settings
 from rqttl.worker.child import Child
-from rqttl.worker.fetcher import TURN
+from rqttl.worker.fetcher import PROOF, TURN
 from rqttl.worker.health import SIGN_EVERY, Systemd
 from rqttl.worker.pool import Frame, pack, unpacker
 from rqttl.worker.supervisor import Place
@@ -202,7 +202,8 @@ def worker() -> Iterator[Worker]:
 
 
 def test_a_worker_whose_loops_turn_is_alive_also_without_redis(worker: Worker) -> None:
-    worker._fetcher.is_away, worker._fetcher.answered_at = True, None
+    worker._sources.outages.failed(worker._sources.shared, ConnectionError())
+    worker._fetcher.answered_at = None
     worker._fetcher.turned_at -= 60_000
     assert "fetcher" in worker.trouble()
     with worker._sources.locks[worker._sources.shared]:  # a loop may wait for Redis
@@ -227,12 +228,25 @@ def test_a_worker_is_ready_only_if_it_can_handle_messages_now(worker: Worker, is
     assert ("no claim for 41 s" in worker.obstacle()) != is_full
     worker._fetcher.answered_at = None
     assert "has not answered a claim" in worker.obstacle()
-    worker._sources.away.add(worker._sources.shared)
+    worker._sources.outages.failed(worker._sources.shared, ConnectionError())
     assert "does not answer" in worker.obstacle()
     worker._supervisor._places[0].child = None
     assert "1 of 2 child" in worker.obstacle()
     worker.quiet()
     assert "fetches no more" in worker.obstacle()
+
+
+def test_a_queue_that_is_missing_or_rests_is_not_asked_whether_redis_answers(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetcher, pauses = worker._fetcher, list[float]()
+    monkeypatch.setattr(fetcher._driver.timing, "pause", lambda _, ms: pauses.append(ms()))
+    now = fetcher.turned_at + PROOF
+    fetcher._queues.follow({"q": None})
+    fetcher._queues["q"].until = now + 5_000
+    fetcher._wait(now)
+
+    assert (fetcher._queues.candidates(now), pauses) == ([], [5_000])
 
 
 async def a_coroutine(_: Any) -> None: ...
