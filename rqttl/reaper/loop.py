@@ -285,8 +285,9 @@ class Reaper:
             # from now on the reaper misses no hint
             count = len(queues) + len(entered)
             log_event(logging.INFO, "pass_completed", f"watching {plural(count, 'queue')}", queues=count)
-        for key in self._awake():
-            self._outages.answered(key)
+        for key, outage in list(self._outages.items()):
+            if not outage.next_try or key == self._driver.shared_node:  # the others have not been asked again
+                self._outages.answered(key)
 
     def _sweep_next(self) -> None:
         """Sweep the next queue: of a node that may be back, else of the nodes in turn."""

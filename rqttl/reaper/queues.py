@@ -62,7 +62,7 @@ class Registry:
         keyspace: Keyspace,
         clock: Callable[[], float] = time.monotonic,
         rests: Callable[[str], bool] = lambda _: False,
-        note_outage: Callable[[str, Exception], None] | None = None,
+        note_outage: Callable[[str, Exception], None] = lambda *_: None,
     ) -> None:
         self.queues: set[str] = set()
         self.unread: set[str] = set()
@@ -142,8 +142,6 @@ class Registry:
         records: dict[str, Any] = dict((yield from registry.records(self._keyspace, asked, fields)))
         for name, answer in records.items():
             if isinstance(answer, RedisError) and is_away(answer):
-                if self._note_outage is None:
-                    raise answer
                 self._note_outage(name, answer)
                 self.unread.add(name)
                 records[name] = [None]

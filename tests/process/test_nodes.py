@@ -149,14 +149,24 @@ def test_while_a_node_is_away_the_queues_of_the_other_one_are_swept_on_time(
     assert world.reaper.away() == []
 
 
-def test_one_pass_without_a_node_does_the_work_of_the_other_one_and_tells_the_error(world: World) -> None:
+@pytest.mark.parametrize("seconds", [0, 10], ids=["a short pass", "a pass that takes longer than the node rests"])
+def test_one_pass_without_a_node_does_the_work_of_the_other_one_and_tells_the_error(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, seconds: int
+) -> None:
     for queue in ("a", "b"):
         world.send(queue, "5s")
     world.ms = 10_000
     world.servers[1].kill()
+    reaper = Reaper(world.broker)
+    end_pass = reaper._end_pass
 
+    def late() -> None:
+        world.ms += seconds * 1000
+        end_pass()
+
+    monkeypatch.setattr(reaper, "_end_pass", late)
     with pytest.raises(redis.ConnectionError):
-        Reaper(world.broker).run_once()
+        reaper.run_once()
 
-    assert world.swept == [(10_000, "a")]
+    assert (world.swept, logged(caplog, "redis_recovered")) == ([(10_000, "a")], [])
     assert world.driver.clients[0].smembers(world.driver.keyspace.registry) == {b"a", b"a2", b"b", b"b2"}
