@@ -58,8 +58,8 @@ def is_read_only(error: BaseException | None) -> bool:
 
 
 def doubled(pause: int) -> int:
-    """Return the longest pause in ms after a pause that was in vain: it doubles, from 0.1 s to 5 s."""
-    return min(max(100, 2 * pause), 5_000)
+    """Return the longest pause in ms after a pause that was in vain: it doubles, from 0.1 s to 2 s."""
+    return min(max(100, 2 * pause), 2_000)  # a lease may end meanwhile, so no longer
 
 
 @dataclass(slots=True)
