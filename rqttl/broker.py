@@ -18,7 +18,7 @@ from rqttl.consuming import several
 from rqttl.consuming.consumer import Consumer
 from rqttl.delivery import Delivery
 from rqttl.deployments import Deployment, Plan
-from rqttl.embedded.folder import SCHEME, folder_of, url_in_use
+from rqttl.embedded.folder import url_in_use
 from rqttl.events import Events, Observer
 from rqttl.flows import deployment, policies, queues, reading, registry, roster, steps
 from rqttl.flows.receive import lease_ms
@@ -27,8 +27,8 @@ from rqttl.policies import Explanation, Policy
 from rqttl.policies.patterns import Syntax
 from rqttl.protocol.keys import META
 from rqttl.queue import Queue
+from rqttl.store.addresses import Address, read_url
 from rqttl.store.cluster import Seeds, open_client
-from rqttl.store.connections import Address
 from rqttl.store.driver import RedisDriver
 from rqttl.store.topology import node_info
 from rqttl.types import Duration, Effect, NodeInfo, PolicyResult, QueueStats, WorkerInfo
@@ -53,20 +53,21 @@ def connect(
     an embedded server that nobody has asked for; `embedded://` asks for it. Connections are opened when needed.
 
     `patience`: for how long a call that Redis has certainly not carried out is made again before it raises; `30s` with
-    Sentinel and on a cluster, else four attempts within 1.5 s. `slotted` is for a proxy that refuses scripts with keys
-    of several slots: then dead-letter targets must be in the slot of their queue, as on a cluster. Raises
-    `InvalidInput`, and `EmbeddedUnavailable` if no redis-server can be started.
+    Sentinel and on a cluster, else four attempts within 1.5 s. `slotted`, or `?slotted=true` in the URL, is for a proxy
+    that refuses scripts with keys of several slots: then dead letters for a target in another slot are handed over in
+    several steps, as on a cluster. Raises `InvalidInput`, and `EmbeddedUnavailable` if no redis-server can be started.
     """
-    used = url_in_use(url)
-    if not isinstance(used, str) or not used.startswith(SCHEME):
-        return Broker(open_client(used), namespace, patience=patience, slotted=slotted)
-    from rqttl.embedded import server as embedded
+    address, server = read_url(url_in_use(url)), None
+    if address.is_embedded:
+        from rqttl.embedded import server as embedded
 
-    server = embedded.acquire(folder_of(used))
+        server = embedded.acquire(address.path)
     try:
-        return Broker(open_client(server.url), namespace, server=server, patience=patience, slotted=slotted)
+        client = open_client(address if server is None else read_url(server.url))
+        return Broker(client, namespace, server=server, patience=patience, slotted=address.slotted or slotted)
     except BaseException:
-        server.close()
+        if server is not None:
+            server.close()
         raise
 
 

@@ -12,7 +12,8 @@ from rqttl.aio.consumer import AsyncConsumer, AsyncDelivery, AsyncRunner, Handle
 from rqttl.aio.driver import AsyncDriver
 from rqttl.aio.sentinel import adopted, open_client
 from rqttl.delivery import Settler, delivered
-from rqttl.embedded.folder import SCHEME, folder_of, locate, url_in_use
+from rqttl.embedded.folder import locate, url_in_use
+from rqttl.store.addresses import read_url
 
 # isort: split
 # <!-- imports -->
@@ -37,8 +38,8 @@ from rqttl.options import QueueOptions, UpdateResult
 from rqttl.policies import Explanation, Policy
 from rqttl.policies.patterns import Syntax
 from rqttl.protocol.keys import META
+from rqttl.store.addresses import Address
 from rqttl.store.cluster import Seeds
-from rqttl.store.connections import Address
 from rqttl.store.topology import node_info
 from rqttl.text import format_value
 from rqttl.types import (
@@ -310,10 +311,9 @@ class AsyncQueue:
 def connect_async(
     url: str | None = None, *, namespace: str = "rqttl", patience: Duration | None = None, slotted: bool = False
 ) -> AsyncBroker:
-    used = url_in_use(url)
-    if not isinstance(used, str) or not used.startswith(SCHEME):
-        return AsyncBroker(open_client(used), namespace, patience=patience, slotted=slotted)
-    return AsyncBroker(None, namespace, folder=locate(folder_of(used)), patience=patience, slotted=slotted)
+    address = read_url(url_in_use(url))
+    client, folder = (None, locate(address.path)) if address.is_embedded else (open_client(address), None)
+    return AsyncBroker(client, namespace, folder=folder, patience=patience, slotted=address.slotted or slotted)
 
 
 class AsyncBroker:
@@ -348,7 +348,7 @@ class AsyncBroker:
         from rqttl.embedded import server as embedded
 
         self._server = await asyncio.get_running_loop().run_in_executor(None, embedded.acquire, self._folder)
-        self._client = open_client(self._server.url)
+        self._client = open_client(read_url(self._server.url))
         return self._client
 
     @property

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+import redis.asyncio.connection
 from redis.asyncio import Connection, ConnectionPool, Redis, RedisCluster, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -16,10 +17,11 @@ from redis.exceptions import RedisError, ResponseError
 
 from rqttl.aio.store import drive
 from rqttl.store import sentinel
+from rqttl.store.addresses import Address, Place
 from rqttl.store.blocking import keep_alive
-from rqttl.store.cluster import Seeds, is_cluster_url, lent, seeds_of_url
-from rqttl.store.connections import TIME_OUTS, UNLIMITED, checked_client, pool_for
-from rqttl.store.sentinel import Address, Service, check_role, check_switches, is_sentinel_url, pool_of_service
+from rqttl.store.cluster import Seeds, lent
+from rqttl.store.connections import checked_client, pool_for
+from rqttl.store.sentinel import Service, check_role, check_switches, pool_of_service
 from rqttl.store.watcher import AGAIN, CHANNELS
 
 
@@ -31,7 +33,7 @@ class AsyncService(Service):
         self._watchers: list[asyncio.Task[None]] = []
         self._closed = False
 
-    async def primary(self) -> Address:
+    async def primary(self) -> Place:
         """The address of the primary. The first call starts the watchers, a task for each Sentinel."""
         if not self._watchers and not self._closed:
             loop = asyncio.get_running_loop()
@@ -141,13 +143,9 @@ def adopted(client: Redis | RedisCluster | Seeds | None) -> Redis | Seeds:
     return lent(client) if isinstance(client, RedisCluster) else checked_client(sentinel.adopted(client, KINDS), Redis)
 
 
-def open_client(url: str) -> Redis | Seeds:
-    """A client for a URL, with time-outs, without hidden retries. Raises `InvalidInput`, which never shows the URL."""
-    settings = {"retry": Retry(NoBackoff(), 0), "max_connections": UNLIMITED, **TIME_OUTS}
-
-    def make(url: str) -> ConnectionPool:
-        return pool_for(url, lambda url: ConnectionPool.from_url(url, **settings))
-
-    if is_cluster_url(url):
-        return seeds_of_url(url, make)
-    return Redis(connection_pool=pool_of_service(url, make, KINDS) if is_sentinel_url(url) else make(url))
+def open_client(address: Address) -> Redis | Seeds:
+    """See `rqttl.store.cluster.open_client`. Raises `InvalidInput`."""
+    pool = pool_for(address, redis.asyncio.connection, ConnectionPool, retry=Retry(NoBackoff(), 0))
+    if address.is_cluster:
+        return Seeds(pool, address.places)
+    return Redis(connection_pool=pool_of_service(pool, address, KINDS) if address.service else pool)

@@ -1,4 +1,4 @@
-"""Redis Cluster: which node has which slot, and what URLs and clients of redis-py say of a cluster.
+"""Redis Cluster: which node has which slot, and what a client of redis-py says of a cluster.
 
 The nodes themselves tell: `CLUSTER SLOTS` has all slots, a redirect has one. redis-py's own client for clusters makes
 no call: after a lost reply it runs a script again, whatever the script does.
@@ -9,9 +9,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar, cast
-from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 import redis
@@ -23,21 +23,20 @@ from redis.retry import Retry
 from rqttl import units
 from rqttl.errors import InvalidInput
 from rqttl.flows.steps import drive
+from rqttl.protocol.contract import Packer
 from rqttl.protocol.keys import SLOTS, slot_of
-from rqttl.store import connections, sentinel
-from rqttl.store.connections import SSL, TIME_OUTS, UNLIMITED, USER_FORM, Address, Pool, RedisNode, hosts_of
+from rqttl.store import sentinel
+from rqttl.store.addresses import SSL, Address, Place
+from rqttl.store.connections import TIME_OUTS, UNLIMITED, Pool, RedisNode, pool_for
 from rqttl.store.exchanges import FAIL_FAST, FAILURES, NotSent
-from rqttl.store.sentinel import PATIENCE, is_service
+from rqttl.store.sentinel import PATIENCE, is_service, pool_of_service
 from rqttl.store.topology import Exchange, Trip
 from rqttl.types import Duration
 
 N = TypeVar("N")
-Place = tuple[str, int]
 
 #: Seconds without a reply after which another node is asked if the one that owes it is still in use.
 STALL = 1.0
-_PORT = 6379
-_FORM = "redis+cluster://host:port,host:port"
 
 
 _slot_of = lru_cache(1 << 14)(slot_of)
@@ -155,7 +154,8 @@ class Seeds(NamedTuple):
     @property
     def address(self) -> Address:
         """The address of the first node."""
-        return Address.of(self.pool)._replace(is_cluster=True)
+        first = Address.of(self.pool)
+        return replace(first, scheme=f"{first.scheme}+cluster")
 
     def pool_at(self, host: str, port: int) -> Any:
         """The pool of one node."""
@@ -190,11 +190,12 @@ def cluster_for_threads(seeds: Seeds) -> Cluster[RedisNode]:
     return cluster
 
 
-def open_client(url: str) -> redis.Redis | Seeds:
-    """See `connections.open_client`. The URL may also name Sentinels or a cluster."""
-    if is_cluster_url(url):
-        return seeds_of_url(url, lambda url: connections.open_client(url).connection_pool)
-    return sentinel.open_client(url)
+def open_client(address: Address) -> redis.Redis | Seeds:
+    """A client for an address, with time-outs, without hidden retries. Raises `InvalidInput`."""
+    pool = pool_for(address, command_packer=Packer(), retry=Retry(NoBackoff(), 0))
+    if address.is_cluster:
+        return Seeds(pool, address.places)
+    return redis.Redis(connection_pool=pool_of_service(pool, address) if address.service else pool)
 
 
 def adopted(client: redis.Redis | redis.RedisCluster | Seeds) -> redis.Redis | Seeds:
@@ -209,26 +210,6 @@ def patience_of(client: object, patience: Duration | None) -> float | None:
     if patience is not None:
         return units.duration(patience, "patience") / 1000
     return PATIENCE if isinstance(client, Seeds) or is_service(client) else None
-
-
-def is_cluster_url(url: object) -> bool:
-    """Return True for a URL that names nodes of a cluster."""
-    return isinstance(url, str) and url.startswith(("redis+cluster://", "rediss+cluster://"))
-
-
-def seeds_of_url(url: str, make_pool: Callable[[str], Any]) -> Seeds:
-    """Read a URL. `make_pool` makes a pool for a URL of one server. Raises `InvalidInput`, without the URL."""
-    try:
-        parts = urlsplit(url)
-        user, places = hosts_of(parts, _PORT)
-    except ValueError:
-        raise InvalidInput(f"url: expected {_FORM}, {USER_FORM}") from None
-    query = "?" * bool(parts.query) + parts.query
-    pool = make_pool(f"{parts.scheme.partition('+')[0]}://{user}localhost{parts.path}{query}")
-    pool.connection_kwargs["host"], pool.connection_kwargs["port"] = places[0]
-    if int(pool.connection_kwargs.get("db") or 0):
-        raise InvalidInput("url: a Redis Cluster has only database 0")
-    return Seeds(pool, places)
 
 
 def lent(client: Any) -> Seeds:

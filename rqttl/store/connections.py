@@ -1,4 +1,4 @@
-"""The connections to one server: the pool that a URL makes, who holds a connection, and round trips.
+"""The connections to one server: the pool that an address makes, who holds a connection, and round trips.
 
 A call takes one connection; after it the connection waits for the next call or is given back. Threads that wait for
 messages hold one each: `Places` limits them.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import select
 import threading
 import time
@@ -16,8 +15,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from itertools import islice
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
-from urllib.parse import SplitResult, unquote_to_bytes, urlsplit
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 from weakref import WeakKeyDictionary, WeakSet
 
 import redis
@@ -29,8 +27,9 @@ from redis.retry import Retry
 
 from rqttl.errors import BrokerClosed, InvalidInput, PoolExhausted
 from rqttl.protocol.commands import CONFIRMING, Command, Reply, Word, annotated, unconfirmed
-from rqttl.protocol.contract import Packer, Repeated, fits, pack_command
+from rqttl.protocol.contract import Repeated, fits, pack_command
 from rqttl.runtime.interrupt import Timing
+from rqttl.store.addresses import Address
 from rqttl.store.exchanges import SOCKET_TIMEOUT, NotSent
 from rqttl.store.topology import Calls, Trip
 from rqttl.text import format_value, type_name
@@ -517,110 +516,35 @@ def made_together(trips: Sequence[Trip], *, waits: bool = True) -> list[Any]:
     ]
 
 
-# URLs of Redis: their check, and the pools that they make.
+# The pools that addresses make.
 
 #: The time-outs of a connection in seconds.
 TIME_OUTS: Mapping[str, float] = {"socket_timeout": SOCKET_TIMEOUT, "socket_connect_timeout": 5.0}
-SSL = (redis.SSLConnection, redis.asyncio.SSLConnection)
-_SCHEMES = ("redis", "rediss", "unix")
-#: How a URL with several hosts names a user. An error line hides what stands between `://` and `@`, also in a form.
-USER_FORM = "with user:password@ before the first host if there is one, and special characters %-encoded"
+_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 
 
-def pool_for(url: str, from_url: Callable[[str], T]) -> T:
-    """A pool for a URL, which `from_url` makes. Raises `InvalidInput`, which never shows the URL."""
-    scheme, separator, address = url.partition("://") if isinstance(url, str) else ("", "", "")
-    if scheme not in _SCHEMES or not separator:
-        got = f"{scheme[:20]!r} as scheme" if separator and scheme.isalnum() else "none of them"
-        got = got if isinstance(url, str) else format_value(url)
-        meant = {"redis-cluster": "redis+cluster://", "redis-sentinel": "redis+sentinel://"}.get(scheme)
-        if isinstance(url, str) and re.fullmatch(r"[\w.-]+(:\d+)?(/\d*)?", url):
-            meant = "redis://HOST:PORT"
-        got += f"; did you mean {meant}?" if meant else ""
-        raise InvalidInput(
-            f"url: expected redis://, rediss://, redis+sentinel://, redis+cluster://, unix:// or embedded://, got {got}"
-        )
-    try:
-        parts = urlsplit(url)
-        parts.port  # noqa: B018  # reading it is the check
-        # `UnicodeError`, a `ValueError`, for bytes that are no text: only a path may have such bytes
-        _ = os.fsencode(parts.path), f"{parts.netloc}{parts.query}".encode(), (parts.hostname or "").encode("idna")
-        if "@" in address and "@" not in parts.netloc and scheme != "unix":
-            raise ValueError  # an unencoded / ? or # in the password: redis-py would take a part of it for the host
-        if scheme != "unix" and not re.fullmatch(r"/?[0-9]*/?", parts.path):
-            raise ValueError  # redis-py would quietly use database 0
-        pool = from_url(url)
-        made: Any = pool  # the two classes of pools have no common base
-        if scheme == "unix":
-            # redis-py would read bytes that are no text as replacement characters
-            made.connection_kwargs["path"] = os.fsdecode(unquote_to_bytes(os.fsencode(parts.path)))
-        made.connection_class(**made.connection_kwargs)  # not opened: its constructor checks the options of the URL
-    except (ValueError, TypeError, RedisError):
-        # the text of these errors holds parts of the URL, the password among them
-        raise InvalidInput(
-            "url: not a valid Redis URL, or one with an unknown option or a database that is no number "
-            "(a password with special characters must be %-encoded)"
-        ) from None
-    for name in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile"):
-        if (file := made.connection_kwargs.get(name)) and not os.access(file, os.R_OK):
-            raise InvalidInput(f"url: {name}: cannot read the file {format_value(file)}")
+def pool_for(address: Address, kinds: Any = redis.connection, kind_of_pool: Any = Pool, **added: Any) -> Any:
+    """A pool for the first place of an address, with time-outs. Raises `InvalidInput` for a wrong option.
+
+    `kinds` is the module of redis-py that has the classes of connections.
+    """
+    kind = kinds.SSLConnection if address.has_tls else kinds.Connection
+    known = {"host": address.host, "port": address.port}
+    if address.path is not None:
+        kind, known = kinds.UnixDomainSocketConnection, {"path": address.path}
+    known |= {"db": address.database, "username": address.user, "password": address.password, **added}
+    settings = {"max_connections": UNLIMITED, **TIME_OUTS, **known}
+    pool = kind_of_pool(kind, **settings)
+    for name, text in address.options.items():
+        try:
+            if name in known:
+                raise ValueError
+            settings[name] = kinds.URL_QUERY_ARGUMENT_PARSERS.get(name, str)(text)
+            pool = kind_of_pool(kind, **settings)
+            kind(**pool.connection_kwargs)  # not opened: its constructor checks the option
+        except (ValueError, TypeError, RedisError):
+            # the text of these errors holds the value
+            raise InvalidInput(f"url: {name}: unknown option, or not a value that it takes") from None
+        if name in _FILES and not os.access(text, os.R_OK):
+            raise InvalidInput(f"url: {name}: cannot read the file {format_value(text)}")
     return pool
-
-
-class Address(NamedTuple):
-    """Where a server, the first Sentinel of a service or the first node of a cluster is, and who the client is."""
-
-    host: str | None
-    port: int
-    database: int
-    path: str | None
-    has_tls: bool
-    user: str | None
-    service: str | None = None
-    is_cluster: bool = False
-
-    @classmethod
-    def of(cls, pool: Any) -> Address:
-        """The address of the connections of a pool."""
-        settings: Mapping[str, Any] = pool.connection_kwargs
-        service = settings.get("service")
-        place = settings if service is None else service.sentinels[0]
-        port, database = int(place.get("port") or 6379), int(settings.get("db") or 0)
-        user = settings.get("username")
-        has_tls = isinstance(pool.connection_class, type) and issubclass(pool.connection_class, SSL)
-        name = None if service is None else service.name
-        return cls(place.get("host"), port, database, settings.get("path"), has_tls, user, name)
-
-    @property
-    def place(self) -> str:
-        """`host:port`, or the path of a socket."""
-        return self.path or f"{self.host}:{self.port}"
-
-    @property
-    def scheme(self) -> str:
-        """The scheme of the URL of a port."""
-        kind = "+cluster" * self.is_cluster or "+sentinel" * (self.service is not None)
-        return f"redis{'s' * self.has_tls}{kind}"
-
-    def __str__(self) -> str:
-        """Return it as a URL, without a password."""
-        if self.path is not None:
-            return f"unix://{self.path}"
-        name = "" if self.service is None else f"{self.service}/"
-        return f"{self.scheme}://{self.host or 'localhost'}:{self.port}/{name}{self.database}"
-
-
-def hosts_of(parts: SplitResult, port: int) -> tuple[str, list[tuple[str, int]]]:
-    """The user and password of a URL that names several hosts, up to the `@`, and the hosts. Raises `ValueError`."""
-    user, at, hosts = parts.netloc.rpartition("@")
-    places = [urlsplit(f"//{place}") for place in hosts.split(",")]
-    # an unencoded / ? or # in a password would end the hosts
-    if not all(place.hostname for place in places) or "@" in parts.path + parts.query + parts.fragment:
-        raise ValueError
-    return user + at, [(place.hostname or "", place.port or port) for place in places]
-
-
-def open_client(url: str) -> redis.Redis:
-    """A client for a URL, with time-outs, without hidden retries. Raises `InvalidInput`, which never shows the URL."""
-    settings = {"max_connections": UNLIMITED, "command_packer": Packer(), "retry": Retry(NoBackoff(), 0), **TIME_OUTS}
-    return redis.Redis(connection_pool=pool_for(url, lambda url: Pool.from_url(url, **settings)))

@@ -40,9 +40,10 @@ from rqttl.flows.steps import (
 from rqttl.protocol.commands import BriefCommand, Command, DiskCommand, ReplicaCommand, Reply, Word
 from rqttl.protocol.keys import META, Keyspace
 from rqttl.runtime.interrupt import Interrupt, Timing
+from rqttl.store.addresses import Address
 from rqttl.store.blocking import Listener
 from rqttl.store.cluster import Cluster, Seeds, adopted, cluster_for_threads, patience_of
-from rqttl.store.connections import Address, RedisNode, made_together
+from rqttl.store.connections import RedisNode, made_together
 from rqttl.store.exchanges import FAIL_FAST, FAILURES, SOCKET_TIMEOUT, Exchanges, NotSent, explained, wait_outcome
 from rqttl.store.sentinel import is_service
 from rqttl.store.slot_waits import Pair, SlotWaits, by_slot

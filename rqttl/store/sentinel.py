@@ -1,4 +1,4 @@
-"""Sentinel: connections that ask on every connect which server is the primary of a service, and what a URL says of it.
+"""Sentinel: connections that ask on every connect which server is the primary of a service, and their pools.
 
 A connection asks within `_connect`, which no way to a new socket leaves out. `rqttl.store.watcher` cuts connections to
 a server that is the primary no longer.
@@ -10,7 +10,6 @@ import socket
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar, cast
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 from weakref import WeakValueDictionary
 
 import redis
@@ -23,20 +22,17 @@ from redis.retry import Retry
 
 from rqttl.errors import InvalidInput
 from rqttl.flows.steps import drive
-from rqttl.store import connections
-from rqttl.store.connections import SSL, USER_FORM, Pool, hosts_of, own_client
+from rqttl.store.addresses import SSL, Address, Place
+from rqttl.store.connections import Pool, own_client
 from rqttl.store.watcher import Watcher
 
 T = TypeVar("T")
-Address = tuple[str, int]
 
 #: Seconds for which a call that was certainly not carried out is made again. A failover takes less.
 PATIENCE = 30.0
 #: Seconds that a Sentinel may take to answer, before the next one is asked.
 _ANSWER = 2.0
-_PORT = 26379
 _LENT = (redis.sentinel.SentinelConnectionPool, redis.asyncio.sentinel.SentinelConnectionPool)
-_FORM = "redis+sentinel://host:port,host:port/service[/database]"
 
 
 class Service:
@@ -54,7 +50,7 @@ class Service:
         self._host = host  # in the place of what Sentinels say, if the user wants so
         self._is_known = False
 
-    def ask(self) -> Generator[Mapping[str, Any], Any, Address]:
+    def ask(self) -> Generator[Mapping[str, Any], Any, Place]:
         """Ask the Sentinels in turn for the primary: yields the settings of one, and receives its reply.
 
         Raises `ConnectionError`; and `InvalidInput` if all answer, and none has ever known the service.
@@ -104,7 +100,7 @@ class Service:
         open_ones = [reference() for reference in self.connections.valuerefs()]
         return [one for one in open_ones if one is not None and (one.host, one.port) != primary]
 
-    def _address(self, host: bytes | str, port: bytes | str) -> Address:
+    def _address(self, host: bytes | str, port: bytes | str) -> Place:
         return self._host or (host.decode() if isinstance(host, bytes) else host), int(port)
 
 
@@ -200,54 +196,26 @@ def _greet(connection: Any) -> None:
         check_role(connection.read_response(), connection)
 
 
-# Pools: from URLs, and from clients of redis-py
+# Pools: of addresses, and of clients of redis-py
 
 #: The service, and the two classes of connections, of threads and of asyncio.
 Kinds = tuple[type[Service], Any, Any]
-_THREADS: Kinds = (ThreadService, PrimaryConnection, TLSPrimaryConnection)
+THREADS: Kinds = (ThreadService, PrimaryConnection, TLSPrimaryConnection)
 
 
-def open_client(url: str) -> redis.Redis:
-    """See `connections.open_client`. The URL may also name Sentinels."""
-    if not is_sentinel_url(url):
-        return connections.open_client(url)
-    return redis.Redis(connection_pool=pool_of_service(url, lambda url: connections.open_client(url).connection_pool))
-
-
-def is_sentinel_url(url: object) -> bool:
-    """Return True for a URL that names Sentinels."""
-    return isinstance(url, str) and url.startswith(("redis+sentinel://", "rediss+sentinel://"))
-
-
-def pool_of_service(url: str, make_pool: Any, kinds: Kinds = _THREADS) -> Any:
-    """A pool for a URL with Sentinels. `make_pool` makes one for a URL of one server. Raises `InvalidInput`."""
-    try:
-        parts = urlsplit(url)
-        user, sentinels = hosts_of(parts, _PORT)
-        service, *database = parts.path.removeprefix("/").rstrip("/").split("/")
-        options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
-        if not service or len(database) > 1:
-            raise ValueError
-    except ValueError:
-        raise InvalidInput(f"url: expected {_FORM}, {USER_FORM}") from None
-    own = {name.removeprefix("sentinel_"): value for name, value in options if name.startswith("sentinel_")}
-    if unknown := set(own) - {"username", "password"}:
-        raise InvalidInput(f"url: unknown option sentinel_{min(unknown)}")
-    rest = urlencode([pair for pair in options if not pair[0].startswith("sentinel_")], quote_via=quote)
-    scheme, path = parts.scheme.partition("+")[0], "".join(database) + "?" * bool(rest) + rest
-    pool = make_pool(f"{scheme}://{user}localhost/{path}")
+def pool_of_service(pool: Any, address: Address, kinds: Kinds = THREADS) -> Any:
+    """A pool whose connections ask the Sentinels at an address, with the settings of a pool for one server."""
     settings = pool.connection_kwargs
     shared = {name: value for name, value in settings.items() if name.startswith("ssl_")}
-    is_secure = issubclass(pool.connection_class, SSL)
-    given = [_sentinel(host, port, is_secure, {**shared, **own}) for host, port in sentinels]
-    for name in ("host", "port"):
-        settings.pop(name, None)
-    settings["service"] = kinds[0](unquote(service), given)
-    pool.connection_class = kinds[2 if is_secure else 1]
+    shared |= {"username": address.sentinel_user, "password": address.sentinel_password}
+    given = [_sentinel(host, port, address.has_tls, shared) for host, port in address.places]
+    del settings["host"], settings["port"]
+    settings["service"] = kinds[0](str(address.service), given)
+    pool.connection_class = kinds[2 if address.has_tls else 1]
     return pool
 
 
-def adopted(client: T, kinds: Kinds = _THREADS) -> T:
+def adopted(client: T, kinds: Kinds = THREADS) -> T:
     """See `own_client`. The one for a client that asks Sentinel in redis-py's way has its Sentinels as well."""
     pool: Any = getattr(client, "connection_pool", None)
     if not isinstance(pool, _LENT):

@@ -9,16 +9,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from rqttl.store.addresses import Address
 from rqttl.text import did_you_mean
 from spark_connectors.errors import InvalidOption, UnknownOption
 from spark_connectors.options import patterns
 from spark_connectors.options.secret import Secret, quoted
 from spark_connectors.options.table import OPTIONS, Option, Use
-from spark_connectors.options.values import PARSERS, Address
+from spark_connectors.options.values import PARSERS
 
 __all__ = ["OPTIONS", "Option", "Options", "Use"]
 
@@ -39,6 +40,8 @@ _PLACES = {
 
 #: `connectRetries` with Sentinel and on a cluster, unless the user sets it: pauses of 42 s, shortened by chance.
 _RETRIES_IN_FAILOVER = 9
+#: The name of the password of Sentinels, which is no option.
+_OF_SENTINELS = "sentinel_password"
 #: What to write instead of `CREATE TABLE`, whose options Spark does not hand to a source.
 _NO_TABLE = (
     "a queue is no table of a catalog; write CREATE TEMPORARY VIEW letters USING rqttl OPTIONS (url 'redis://…', "
@@ -62,7 +65,7 @@ def _check_together(use: Use, explicit: Mapping[str, object]) -> None:
     _check_trigger(explicit)
     address = explicit.get("url")
     for name in ("tlsCaFile", "tlsCertFile", "tlsKeyFile"):
-        if name in explicit and not (isinstance(address, Address) and address.tls):
+        if name in explicit and not (isinstance(address, Address) and address.has_tls):
             raise InvalidOption(f"{name}: needs a url that begins with rediss://")
     if "tlsKeyFile" in explicit and "tlsCertFile" not in explicit:
         raise InvalidOption("tlsKeyFile: needs option tlsCertFile, too")
@@ -191,7 +194,7 @@ class Options(Mapping[str, object]):
     @property
     def shows_password(self) -> bool:
         """True if a password is an option, or a part of `url`."""
-        return "password" in self.explicit or self.address.sentinel_password is not None
+        return not {"password", _OF_SENTINELS}.isdisjoint(self.explicit)
 
     @property
     def queues(self) -> tuple[str, ...]:
@@ -201,6 +204,10 @@ class Options(Mapping[str, object]):
     def offsets(self, name: str) -> str | Mapping[str, str]:
         """Return `earliest`, `latest`, or for each queue a sequence or one of these words."""
         return cast("str | Mapping[str, str]", self[name])
+
+    def password_of_sentinels(self) -> Secret | None:
+        """Return the password of the Sentinels, which only `url` has."""
+        return cast("Secret | None", self.explicit.get(_OF_SENTINELS))
 
     def password(self) -> Secret | None:
         """Read the password from the option, or from the environment or the file of this process."""
@@ -269,16 +276,18 @@ def _option_of(uses: tuple[Use, ...], name: str) -> Option:
 
 
 def _take_credentials(explicit: dict[str, object]) -> None:
-    """Move user name and password of the URL to the options of these names."""
+    """Move user name and passwords of the URL to options."""
     address = explicit.get("url")
     if not isinstance(address, Address):
         return
-    for name, value in (("username", address.username), ("password", address.password)):
+    passwords = {"password": address.password, _OF_SENTINELS: address.sentinel_password}
+    found = {"username": address.user, **{name: Secret(text) if text else None for name, text in passwords.items()}}
+    for name, value in found.items():
         if value is not None:
             if name in explicit:
                 raise InvalidOption(f"{name}: set twice, as an option and in url")
             explicit[name] = value
-    explicit["url"] = address.without_credentials()
+    explicit["url"] = replace(address, user=None, password=None, sentinel_password=None)
     if address.is_cluster or address.service:
         # a failover takes up to 30 s
         explicit.setdefault("connectRetries", _RETRIES_IN_FAILOVER)

@@ -47,7 +47,8 @@ def open_broker(options: Options) -> Broker:
     if service is not None:
         # the broker knows a service by it, and closes it
         pool.connection_kwargs["service"] = service
-    return Broker(redis.Redis(connection_pool=pool), namespace, patience=_PATIENCE if service else None)
+    patience = _PATIENCE if service else None
+    return Broker(redis.Redis(connection_pool=pool), namespace, patience=patience, slotted=address.slotted)
 
 
 def with_retries(

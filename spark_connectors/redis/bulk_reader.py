@@ -272,8 +272,8 @@ class BulkReader:
                 return
 
     def refuse_cluster(self) -> None:
-        """Raise `InvalidOption` if the one server of the job says that it is a node of a cluster."""
-        if not self.is_cluster and self._properties().get(b"mode") == b"cluster":
+        """Raise `InvalidOption` if the one server of the job, no proxy, says that it is a node of a cluster."""
+        if not (self.is_cluster or self._options.address.slotted) and self._properties().get(b"mode") == b"cluster":
             raise wrong_topology(self._options)
 
     def refuse_replica(self) -> None:

@@ -135,15 +135,15 @@ def service_of(options: Options) -> ThreadService | None:
     address = options.address
     if not address.service:
         return None
-    password = address.sentinel_password
+    password = options.password_of_sentinels()
     settings = {
         **_tls_settings(options),
-        "username": address.sentinel_username,
+        "username": address.sentinel_user,
         "password": None if password is None else password.reveal(),
         "socket_timeout": _SENTINEL_TIMEOUT,
         "socket_connect_timeout": _SENTINEL_TIMEOUT,
         "protocol": 2,
-        "has_tls": address.tls,
+        "has_tls": address.has_tls,
     }
     return ThreadService(address.service, [{**settings, "host": host, "port": port} for host, port in address.places])
 
@@ -161,20 +161,20 @@ def connect(
     so the process that uses the connection must call this. Raises `InvalidOption`.
     """
     address, password = options.address, options.password()
-    kind: type[Any] = _TlsConnection if address.tls else Connection
+    kind: type[Any] = _TlsConnection if address.has_tls else Connection
     settings: dict[str, Any] = {"socket_keepalive": True, **_tls_settings(options)}
-    if address.tls:
+    if address.has_tls:
         settings["redis_connect_func"] = _greet
     if address.path:
         kind, settings = UnixDomainSocketConnection, {"path": address.path}
     elif service is not None:
-        kind = _TlsPrimaryConnection if address.tls else PrimaryConnection
+        kind = _TlsPrimaryConnection if address.has_tls else PrimaryConnection
         settings["service"] = service
     else:
         settings["host"], settings["port"] = place or address.places[0]
     timeout = options.number("socketTimeout") / 1000 if timeout is None else timeout
     connection: Connection = kind(
-        db=address.db,
+        db=address.database,
         username=options.optional_text("username"),
         password=None if password is None else password.reveal(),
         socket_timeout=timeout,
@@ -193,7 +193,7 @@ def _tls_settings(options: Options) -> dict[str, Any]:
     for name in _FILES:
         if (file := options.optional_text(name)) is not None and not Path(file).is_file():
             raise InvalidOption(f"{name}: {file!r} is no file on this machine; driver and executors both need it")
-    if not options.address.tls:
+    if not options.address.has_tls:
         return {}
     verify = options.flag("tlsVerify")
     return {
@@ -237,7 +237,7 @@ def with_retries(
 
 def _is_about_certificate(error: Exception, options: Options) -> bool:
     broken = isinstance(error, (ConnectionError, OSError))
-    return broken and options.address.tls and _CERTIFICATE.search(str(error)) is not None
+    return broken and options.address.has_tls and _CERTIFICATE.search(str(error)) is not None
 
 
 def as_source_error(error: Exception, options: Options, command: Command = ()) -> SourceError:
@@ -301,4 +301,4 @@ def _plain_hint(error: Exception, options: Options) -> str:
     """Return a hint for a server that answers a plain client with bytes of TLS, or with the end of the connection."""
     broken = isinstance(error, InvalidResponse) or re.search("closed|reset", str(error), re.IGNORECASE)
     hint = "; if this port speaks TLS, the url has to begin with rediss://"
-    return hint if broken and not options.address.tls and not options.address.path else ""
+    return hint if broken and not options.address.has_tls and not options.address.path else ""

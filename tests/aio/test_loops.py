@@ -148,12 +148,6 @@ def test_a_client_that_decodes_is_refused() -> None:
         rqttl.AsyncBroker(redis.asyncio.Redis(decode_responses=True))
 
 
-@pytest.mark.parametrize("url", ["ftp://localhost", "redis://localhost/abc", 5])
-def test_a_url_is_checked_at_once(url: Any) -> None:
-    with pytest.raises(rqttl.InvalidInput, match=r"^url: "):
-        rqttl.connect_async(url)
-
-
 def test_the_embedded_server_starts_at_the_first_call_and_is_left_at_the_end(run: Run, tmp_path: Path) -> None:
     async def work() -> None:
         async with rqttl.connect_async(f"embedded://{tmp_path}/data") as broker:

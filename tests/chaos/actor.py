@@ -26,6 +26,7 @@ from redis.exceptions import (
 )
 
 import rqttl
+from rqttl.store.addresses import read_url
 from rqttl.store.cluster import Seeds, open_client
 from rqttl.store.sentinel import is_service
 from tests.chaos.journal import Journal
@@ -54,7 +55,7 @@ class Part:
 
     def connect(self) -> rqttl.Broker:
         """A broker that reaches the servers in this way."""
-        client: Any = open_client(self.url)
+        client: Any = open_client(read_url(self.url))
         if isinstance(client, Seeds):
             client = client._replace(remap=self._place)
         elif is_service(client):

@@ -7,6 +7,7 @@ import pytest
 
 import rqttl
 from rqttl.aio import sentinel as aio
+from rqttl.store.addresses import read_url
 from rqttl.store.cluster import open_client
 from rqttl.store.driver import RedisDriver
 from tests.cluster_servers import ClusterServers
@@ -20,9 +21,9 @@ def connect_by(interface: str, url: str) -> Any:
     """A broker of threads, or the sync face of one of asyncio."""
     if interface == "threads":
         return rqttl.connect(url)
-    seeds: Any = aio.open_client(url)
+    seeds: Any = aio.open_client(read_url(url))
     inner = _loop().call(lambda: rqttl.AsyncBroker(seeds))
-    return PortalBroker(seeds, inner=inner, driver=RedisDriver(open_client(url), "rqttl"))
+    return PortalBroker(seeds, inner=inner, driver=RedisDriver(open_client(read_url(url)), "rqttl"))
 
 
 @pytest.fixture(scope="session")

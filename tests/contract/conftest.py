@@ -13,6 +13,7 @@ import pytest
 import redis
 
 from rqttl import Broker, Queue
+from rqttl.store.addresses import read_url
 from rqttl.store.cluster import Cluster, Seeds, cluster_for_threads, open_client
 from rqttl.store.connections import RedisNode
 from rqttl.testing import FakeBroker, fake_broker
@@ -48,7 +49,7 @@ def user(client: Any) -> Iterator[Callable[..., Broker]]:
         client.execute_command("ACL", "SETUSER", "limited", "reset", "on", ">secret", *rules, *own)
         if CLUSTER:
             node = client.get_default_node()
-            brokers.append(Broker(open_client(f"redis+cluster://limited:secret@{node.host}:{node.port}")))
+            brokers.append(Broker(open_client(read_url(f"redis+cluster://limited:secret@{node.host}:{node.port}"))))
             return brokers[-1]
         kwargs = {**client.connection_pool.connection_kwargs, "username": "limited", "password": "secret"}
         pool = redis.ConnectionPool(connection_class=client.connection_pool.connection_class, **kwargs)

@@ -13,9 +13,9 @@ import redis
 
 import rqttl
 from rqttl.embedded import server as embedded
-from rqttl.embedded.folder import MARK, address_of, claim, folder_of, locate
+from rqttl.embedded.folder import MARK, address_of, claim, locate
 from rqttl.embedded.server import acquire, find_binary
-from rqttl.errors import EmbeddedUnavailable, InvalidInput
+from rqttl.errors import EmbeddedUnavailable
 from tests import servers
 from tests.drivers import redis_of
 from tests.proc import has_closed_all
@@ -431,23 +431,6 @@ def test_a_new_an_empty_and_a_half_made_folder_are_taken(folder: Path, made: str
         assert broker.queues() == []
 
     assert folder.stat().st_mode & 0o777 == (0o755 if made == "open to read" else 0o700)
-
-
-@pytest.mark.parametrize(
-    "url, folder",
-    [("embedded://", None), ("embedded:///a%20b/c%3Fd%23e%25", "/a b/c?d#e%"), ("embedded:///a:b@c", "/a:b@c")],
-)
-def test_the_path_of_a_url_is_decoded(url: str, folder: str | None) -> None:
-    assert folder_of(url) == folder
-
-
-@pytest.mark.parametrize("url", ["./hunter2", "me:hunter2@host/data", "/data?password=hunter2", "/data#hunter2"])
-def test_a_url_of_another_form_is_refused_with_the_right_form_and_without_its_secrets(url: str) -> None:
-    with pytest.raises(InvalidInput) as refusal:
-        rqttl.connect(f"embedded://{url}")
-
-    assert str(refusal.value).startswith("url: expected embedded:///absolute/path (")
-    assert "hunter2" not in str(refusal.value)
 
 
 def test_a_folder_that_was_emptied_gets_no_files_from_those_who_leave(folder: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import logging
 import pickle
 import re
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from rqttl import Broker
-from spark_connectors.errors import InvalidOption, SourceError, Unreachable
+from spark_connectors.errors import SourceError, Unreachable
 from spark_connectors.options.options import Options
 from spark_connectors.redis.bulk_reader import BulkReader
 from spark_connectors.source import RqttlDataSource
@@ -184,27 +183,6 @@ def test_no_refusal_shows_it(
     while chain is not None:
         assert traces(f"{chain!r} {chain!s} {chain.args!r} {chain.__dict__!r}") == []
         chain = chain.__cause__ or (None if chain.__suppress_context__ else chain.__context__)
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "http://:{}@localhost",
-        "redis://:{}@localhost:port/0",
-        "redis://:x?{}@localhost",
-        "unix://:{}@localhost/run/redis",
-        "redis://localhost/0?pass={}",
-        "redis://[:{}@localhost",
-        "redis://localhost/{}",
-        "redis://:{}#@localhost",
-        "redis://:{}/x@localhost/0",
-    ],
-)
-def test_no_refusal_of_a_url_shows_what_may_be_a_password_in_it(url: str) -> None:
-    with pytest.raises(InvalidOption, match=r"^\[RQTTL_INVALID_OPTION\] url: ") as caught:
-        Options.parse("batch", {"url": url.format(PASSWORD), "queues": "orders/dead"})
-
-    assert traces(f"{caught.value!s} {caught.value!r} {''.join(traceback.format_exception(caught.value))}") == []
 
 
 @pytest.mark.slow

@@ -107,7 +107,7 @@ def test_every_interface_speaks_it_with_sentinels_and_with_the_nodes_of_a_cluste
 def test_a_server_that_nobody_vouches_for_is_refused_at_once_unless_that_does_not_matter(
     load: Load, pauses: list[float], tmp_path: Path
 ) -> None:
-    told = r"^\[RQTTL_CERTIFICATE\] tlsCaFile: rediss://localhost:\d+ has a certificate that does not verify: "
+    told = r"^\[RQTTL_CERTIFICATE\] tlsCaFile: rediss://localhost:\d+/0 has a certificate that does not verify: "
     with pytest.raises(UntrustedCertificate, match=told):
         load(connectRetries="5")
     with pytest.raises(InvalidOption, match=r"tlsCaFile: '.*none\.crt' is no file on this machine"):
@@ -138,7 +138,7 @@ def test_a_client_whose_certificate_is_refused_is_told_so_and_does_not_try_again
         texts |= {"tlsCertFile": str(certificates / f"{client}.crt"), "tlsKeyFile": str(certificates / f"{client}.key")}
         told = rf"with the certificate '.*{client}\.crt'"
 
-    text = rf"^\[RQTTL_CERTIFICATE\] tlsCertFile, tlsKeyFile: rediss://localhost:\d+ refuses a client {told}: .*ALERT"
+    text = rf"^\[RQTTL_CERTIFICATE\] tlsCertFile, tlsKeyFile: rediss://localhost:\d+/0 refuses a client {told}: .*ALERT"
     # the alert of the server meets the first command of the client at a random moment
     for job in (read, write) * 10:
         with pytest.raises(UntrustedCertificate, match=text):

@@ -20,29 +20,6 @@ from tests.servers import Server
 CANARY = "s3cr%t"
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "redis://:{}/x@localhost:6379",
-        "redis://:{}#x@localhost:6379/0",
-        "redis://:1234/{}@localhost",
-        "redis://:{}@h:99999999",
-        "redis://:{}@[::1",
-        "{}",
-        "{}://localhost",
-        "redis://:{}@h?socket_timeout=abc",
-    ],
-)
-def test_no_error_about_a_url_shows_its_password(url: str) -> None:
-    with pytest.raises(rqttl.InvalidInput) as refused:
-        rqttl.connect(url.format(CANARY))
-
-    shown: BaseException | None = refused.value
-    while shown is not None:
-        assert CANARY not in f"{shown} {shown!r}"
-        shown = None if shown.__suppress_context__ else shown.__context__
-
-
 def test_no_error_of_a_connection_shows_its_password(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchanges, "PAUSES", ())
     with rqttl.connect(f"unix://nobody:{CANARY.replace('%', '%25')}@{server.socket}") as broker:
@@ -52,52 +29,6 @@ def test_no_error_of_a_connection_shows_its_password(server: Server, monkeypatch
         assert CANARY not in f"{refused.value} {broker!r} {redis_of(broker)!r} {broker.queue('orders')!r}"
         with suppress(redis.RedisError):
             broker.queues()
-
-
-@pytest.mark.parametrize(
-    "url, told",
-    [
-        *(
-            (url, "^url: ")
-            for url in (5, b"redis://localhost", "localhost:6379", "redis:/localhost", "ftp://localhost")
-        ),
-        *((f"redis://localhost{end}", "^url: not a valid Redis URL") for end in ("/abc", "/0x", "/0/1", "/-1", "?a=b")),
-        ("unix:///a.sock?colour=red", "^url: not a valid Redis URL"),
-        ("rediss://localhost?ssl_cert_reqs=sometimes", "^url: not a valid Redis URL"),
-    ],
-)
-def test_what_is_no_url_of_a_redis_that_can_be_is_refused(url: Any, told: str) -> None:
-    with pytest.raises(rqttl.InvalidInput, match=told):
-        rqttl.connect(url)
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "redis://localhost",
-        "redis://localhost/",
-        "redis://localhost/3",
-        "rediss://localhost/3/",
-        "redis://localhost?db=3",
-        "unix:///a.sock?db=3",
-    ],
-)
-def test_a_url_may_name_a_database(url: str) -> None:
-    with rqttl.connect(url) as broker:
-        assert redis_of(broker).connection_pool.connection_kwargs.get("db", 0) == (3 if "3" in url else 0)
-
-
-@pytest.mark.parametrize("connect", [rqttl.connect, rqttl.connect_async])
-@pytest.mark.parametrize(
-    "url, shown",
-    [
-        ("redis://alice:secret@db.internal:6380/3", "redis://db.internal:6380/3"),
-        ("rediss://:secret@localhost", "rediss://localhost:6379/0"),
-        ("unix://:secret@/run/a.sock", "unix:///run/a.sock"),
-    ],
-)
-def test_a_broker_shows_the_address_of_its_server_and_no_password(connect: Any, url: str, shown: str) -> None:
-    assert f"Broker {shown} namespace 'shop'>" in repr(connect(url, namespace="shop"))
 
 
 @pytest.mark.parametrize("connect", [rqttl.connect, rqttl.connect_async])
@@ -145,15 +76,6 @@ def test_a_value_that_is_no_client_is_refused(client: object) -> None:
         rqttl.Broker(client)  # type: ignore[arg-type]  # what people pass
 
 
-def test_connect_makes_a_client_without_hidden_retries_and_with_time_outs() -> None:
-    with rqttl.connect("redis://localhost:1/0") as broker:
-        settings = redis_of(broker).connection_pool.connection_kwargs
-
-    assert settings["retry"].get_retries() == 0
-    assert settings["socket_timeout"] > 0
-    assert settings["socket_connect_timeout"] > 0
-
-
 @pytest.mark.parametrize(
     "timeout,seconds,answer",
     [(0.1, 0.02, None), (0.1, 0.1, False), (0.1, 0.5, False), (None, 0.5, None)],
@@ -193,20 +115,10 @@ def test_in_a_pool_that_does_not_block_nobody_waits(seconds: float) -> None:
     assert places.take(seconds, lambda: pytest.fail("it waits")) is False
 
 
-@pytest.mark.parametrize("connecting", [rqttl.connect, rqttl.connect_async])
-@pytest.mark.parametrize(
-    "url, options, text",
-    [
-        ("redis://h", {"slotted": "no"}, "slotted: expected true or false, got 'no'"),
-        ("rediss://h/0?ssl_ca_certs=/nowhere/ca.crt", {}, "url: ssl_ca_certs: cannot read the file '/nowhere/ca.crt'"),
-    ],
-)
-def test_what_is_wrong_is_named_before_anything_connects(
-    connecting: Any, url: str, options: dict[str, Any], text: str
-) -> None:
-    with pytest.raises(rqttl.InvalidInput) as refused:
-        connecting(url, **options)
-    assert str(refused.value) == text
+@pytest.mark.parametrize("connect", [rqttl.connect, rqttl.connect_async])
+def test_slotted_is_checked_before_anything_connects(connect: Any) -> None:
+    with pytest.raises(rqttl.InvalidInput, match=r"^slotted: expected true or false, got 'no'$"):
+        connect("redis://h", slotted="no")
 
 
 def test_a_server_without_hello_gets_the_hint_to_name_the_protocol() -> None:

@@ -112,7 +112,7 @@ def test_a_writer_is_not_made_where_its_queue_or_redis_is_not(
 
     with pytest.raises(NoSuchQueue, match="queue: there is no queue 'nobody' in namespace 'rqttl'; declare it first"):
         make(url=redis_url, queue="nobody")
-    with pytest.raises(Unreachable, match=r"url: redis://127\.0\.0\.1:1 cannot be reached") as caught:
+    with pytest.raises(Unreachable, match=r"url: redis://127\.0\.0\.1:1/0 cannot be reached") as caught:
         make(url="redis://:canary@127.0.0.1:1", connectRetries="0")
     assert "canary" not in str(caught.value)
     broker.declare_queue("somebody")
