@@ -462,7 +462,7 @@ class Exchanges:
         if isinstance(reply, ClusterCrossSlotError) and not self._keyspace.slotted:
             raise InvalidInput(
                 "url: this server refuses a call for queues in several slots: use redis+cluster:// for a node of a "
-                "Redis Cluster, and in Python connect(url, slotted=True) for a proxy"
+                "Redis Cluster, and ?slotted=true in the URL for a proxy"
             ) from reply
         if isinstance(reply, Exception) and refuses_for_now(reply):
             if isinstance(reply, AskError):
