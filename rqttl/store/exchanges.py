@@ -66,7 +66,7 @@ IN_BETWEEN = 0.05
 #: The call that lets the next one, or the next transaction, use a slot that still moves to the node.
 ASKING = ("ASKING",)
 #: Plain commands without a key.
-_KEYLESS = frozenset(("ACL", "CLUSTER", "CONFIG", "INFO", "PING", "SCAN", "SCRIPT", "TIME", "WAIT", "WAITAOF"))
+_KEYLESS = frozenset(("ACL", "CLUSTER", "CONFIG", "HELLO", "INFO", "PING", "SCAN", "SCRIPT", "TIME", "WAIT", "WAITAOF"))
 
 
 class NotSent(Exception):
@@ -207,9 +207,12 @@ class Exchanges:
             if isinstance(clock, Exception):
                 raise clock
             time = shaped("TIME", milliseconds, clock)
+        moved: set[Any] = set()
         for place, call in enumerate(calls):
             reply = replies[place]
-            if is_elsewhere(reply):
+            slot = self._topology.slot_of(call[1]) if call[0] not in _KEYLESS and (moved or is_elsewhere(reply)) else ""
+            if slot in moved or is_elsewhere(reply):  # the later calls to its slot as well: their order counts
+                moved.add(slot)
                 owner = partial(self._topology.node_of, call[1])
                 reply = replies[place] = yield from self._insist(partial(self._redirected, call), owner, None)
             if isinstance(reply, Exception) and not keep_errors:

@@ -7,24 +7,25 @@ look at.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
-from functools import partial
 from itertools import chain
 from types import TracebackType
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
 import redis
-from redis.exceptions import AskError, ConnectionError, MovedError, ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import ConnectionError, ReadOnlyError, RedisError, ResponseError, TimeoutError
 
 from rqttl.errors import InvalidInput
-from rqttl.flows.steps import drive
-from rqttl.outages import refuses_for_now
+from rqttl.events import Events
+from rqttl.flows.steps import Read, ReadEachNode, drive
+from rqttl.outages import is_away
 from rqttl.protocol.contract import pack_command
 from rqttl.protocol.keys import Keyspace
 from rqttl.store.cluster import Cluster, Seeds
-from rqttl.store.exchanges import ASKING
-from rqttl.store.topology import OneServer, Trip
+from rqttl.store.exchanges import Exchanges
+from rqttl.store.topology import Exchange, OneServer, Trip
 from spark_connectors.errors import InvalidOption, NoPermission, RefusedByRedis
 from spark_connectors.options.options import Options
 from spark_connectors.redis.connect import (
@@ -65,54 +66,65 @@ _MIN_BUFFER = 2**16
 _REPLY_END = b"\r\n"
 
 
-#: The most times that one command is sent on to another node.
-_REDIRECTS = 5
+class _PageCommand(tuple[Any, ...]):
+    """A command that reads entries of a log. Its reply is a `Page`, or a list of entries."""
+
+    __slots__ = ()
 
 
 class _Node:
-    """One connection to one server."""
+    """One connection to one server, for exchanges."""
 
     def __init__(self, connection: redis.Connection) -> None:
         self._connection = connection
+        self.loaded: set[str] = set()
         #: The number of times that the connection was closed.
         self.closed = 0
-        self._in_flight = 0
+        #: The commands whose replies were not read yet.
+        self.in_flight: Sequence[Command] = ()
         #: The size of the next buffer for replies: a quarter more than the last replies needed.
         self._buffer_size = _MIN_BUFFER
 
     def close(self) -> None:
         """Close the connection. The next command opens it again."""
-        self._in_flight, self.closed = 0, self.closed + 1
+        self.in_flight, self.closed = (), self.closed + 1
         self._connection.disconnect()
 
     leave = close  # a node of a cluster has left it
 
     def send(self, commands: Sequence[Command]) -> None:
-        """Send commands."""
+        """Send commands, for `round_trip`."""
+        self.in_flight = commands
         self._connection.send_packed_command([b"".join([pack_command(command) for command in commands])])
-        self._in_flight = len(commands)
 
-    def reply(self) -> Any:
-        """Read one reply. A refusal of Redis is returned."""
+    def round_trip(self, commands: Sequence[Command], *, raw: bool = True) -> list[Any]:
+        """Make a round trip, or end that of equal commands in flight. Refusals of Redis are among the replies."""
+        pages = sum(isinstance(command, _PageCommand) for command in commands) if raw else 0
+        if self.in_flight and self.in_flight != commands:
+            self.close()
         try:
-            reply = self._connection.read_response()
+            if not self.in_flight:
+                self.send(commands)
+            if pages and isinstance(commands[0], _PageCommand):
+                replies: list[Any] = [*chain(*self._read_raw(pages, len(commands) - pages))]
+            else:
+                replies = [self._reply() for _ in commands]
+        except UnexpectedReply:
+            self.close()
+            return self.round_trip(commands, raw=False)  # redis-py understands all replies
+        except (RedisError, OSError) as error:
+            self.close()
+            raise error if isinstance(error, RedisError) else ConnectionError(str(error)) from error
+        self.in_flight = ()
+        return replies
+
+    def _reply(self) -> Any:
+        try:
+            return self._connection.read_response()
         except ResponseError as error:
-            reply = error
-        self._in_flight -= 1
-        return reply
+            return error
 
-    def ask(self, commands: Sequence[Command]) -> list[Any]:
-        """Make a round trip."""
-        if self._in_flight:
-            self.close()
-        try:
-            self.send(commands)
-            return [self.reply() for _ in commands]
-        except (RedisError, OSError):
-            self.close()
-            raise
-
-    def read_raw(self, page_count: int, list_count: int) -> tuple[list[Page], list[list[bytes | None]]]:
+    def _read_raw(self, page_count: int, list_count: int) -> tuple[list[Page], list[list[bytes | None]]]:
         """Read this number of pages, and of lists of texts after them."""
         link, buffer, filled, at = socket_of(self._connection), np.empty(self._buffer_size, np.uint8), 0, 0
         pages: list[Page] = []
@@ -131,7 +143,7 @@ class _Node:
             if len(pages) < page_count:
                 continue
             if (texts := parse_text_lists(buffer[at:filled].tobytes(), list_count)) is not None:
-                self._in_flight, self._buffer_size = 0, max(_MIN_BUFFER, filled + filled // 4)
+                self._buffer_size = max(_MIN_BUFFER, filled + filled // 4)
                 return pages, texts
 
 
@@ -143,7 +155,7 @@ class BulkReader:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._service, self._registry = service_of(options), Keyspace(options.text("namespace")).registry
+        self._service, self._keyspace = service_of(options), Keyspace(options.text("namespace"))
         self._topology: OneServer[_Node] | Cluster[_Node]
         if options.address.is_cluster:
             # the pool is never used: it only carries the address
@@ -151,12 +163,10 @@ class BulkReader:
             self._topology = Cluster(lambda *place: _Node(connect(options, place=place)), seeds)
         else:
             self._topology = OneServer(_Node(connect(options, service=self._service)))
-        #: The commands in flight, as indices, by node.
-        self._sent: list[tuple[_Node, Sequence[int]]] = []
-        #: The node that was last written to or read from.
+        self._exchanges = Exchanges(self._topology, self._keyspace, Events(), time.monotonic)
+        self._exchanges.patience = 0  # `connectRetries` says how often a call is made again
+        #: The node that was last read from.
         self._current: _Node | None = None
-        #: The failure of the last `_send`, which counts as one of the attempts.
-        self._failure: Exception | None = None
         #: The largest number of entries of a page.
         self.max_entries = options.number("fetchEntries")
         self._bytes = options.number("fetchBytes")
@@ -183,26 +193,26 @@ class BulkReader:
 
     def execute_all(self, commands: Sequence[Command]) -> list[Any]:
         """Run commands that only read, in one round trip, and return their replies. Raises the first refusal."""
-        self._send(commands)
-        return self._receive(commands, lambda: self._replies(commands))
+
+        def ask() -> Exchange[list[Any]]:
+            replies = yield from self._exchanges.read(Read(commands, keep_errors=True))
+            self._raise_refusals(list(zip(commands, replies, strict=True)))
+            return cast("list[Any]", replies)
+
+        return self._insist(ask, commands[0]) if commands else []
 
     def ask_each_node(self, *command: str) -> dict[Hashable, Any]:
         """Run a command without a key, that only reads, at each node that has keys. Raises the first refusal."""
 
-        def ask() -> dict[Hashable, Any]:
-            self._locate()
-            replies: dict[Hashable, Any] = {}
-            for node in self._topology.nodes:
-                self._current = node
-                (replies[node],) = node.ask([command])
-                self._raise_refusals([command], [replies[node]])
-            return replies
+        def ask() -> Exchange[dict[Hashable, Any]]:
+            answers = yield from self._exchanges.read_each_node(ReadEachNode([command], keep_errors=True))
+            self._raise_refusals([(command, reply) for (reply,) in answers.values()])
+            return {cast("Hashable", node): reply for node, (reply,) in answers.items()}
 
-        return with_retries(self._options, ask, self._reset, command)
+        return self._insist(ask, command)
 
     def fetch_pages(self, commands: Sequence[Command]) -> list[Page]:
         """Run commands that read entries of logs, in one round trip. Raises the first refusal."""
-        self._send(commands)
         return self._pages(commands, ())
 
     def pages(self, key: str, after: str, upto: str, watch: PageWatch | None = None) -> Generator[Page]:
@@ -210,7 +220,6 @@ class BulkReader:
         stop, count = upto.encode(), self._page_size()
         commands = [xrange_command(key, after, upto, count)]
         watches = [watch] if watch else []
-        self._send(_with_watches(commands, watches))
         try:
             while True:
                 page = self._pages(commands, watches)[0]
@@ -235,7 +244,6 @@ class BulkReader:
         `watches` as ranges, or none.
         """
         first, commands = 0, self._group(ranges)
-        self._send(_with_watches(commands, watches))
         try:
             while commands:
                 pages = self._pages(commands, watches[first:])
@@ -302,7 +310,6 @@ class BulkReader:
 
     def _reset(self) -> None:
         """Close all connections. The next command opens those that it needs, and asks again which node has its key."""
-        self._sent = []
         for node in self._topology.made:
             node.close()
         if isinstance(self._topology, Cluster):
@@ -338,146 +345,85 @@ class BulkReader:
 
     def _pages(self, commands: Sequence[Command], watches: Sequence[PageWatch]) -> list[Page]:
         """Receive the pages of these commands, after their watches have checked the replies beside them."""
-        sent = _with_watches(commands, watches)
-        try:
-            pages, replies = self._receive(sent, partial(self._read_raw, len(commands), len(sent)))
-        except UnexpectedReply:
-            # redis-py understands all replies
-            self._reset()
-            parsed = self.execute_all(sent)
-            pages = [
-                Page.from_entries(self._queue_of(command), entries)
-                for command, entries in zip(commands, parsed, strict=False)
-            ]
-            replies = parsed[len(commands) :]
-        for command, watch, reply in zip(commands, watches, replies, strict=False):
+        replies = self.execute_all(_with_watches(commands, watches))
+        for command, watch, reply in zip(commands, watches, replies[len(commands) :], strict=False):
             watch.check(reply, command[2][1:])
-        return pages
+        return [
+            reply if isinstance(reply, Page) else Page.from_entries(self._queue_of(command), reply)
+            for command, reply in zip(commands, replies, strict=False)
+        ]
 
     def _queue_of(self, command: Command) -> str:
-        parts = Keyspace(self._options.text("namespace")).split(command[1].encode())
+        parts = self._keyspace.split(command[1].encode())
         return parts[0] if parts else str(command[1])
 
-    def _read_raw(self, page_count: int, total: int) -> tuple[list[Page], list[list[bytes | None]]]:
-        """Read the replies to the commands in flight: pages, and behind them lists of texts."""
-        replies: list[Any] = [None] * total
-        for node, places in self._sent:
-            self._current, pages = node, sum(place < page_count for place in places)
-            for place, reply in zip(places, chain(*node.read_raw(pages, len(places) - pages)), strict=True):
-                replies[place] = reply
-        self._sent = []
-        return replies[:page_count], replies[page_count:]
-
     def _send(self, commands: Sequence[Command]) -> None:
-        """Send commands. After a failure, `_receive` decides whether it sends them again."""
-        if not commands:
-            return
-        try:
-            self._locate()
-            for node, places in self._routed(commands):
-                self._current = node
-                self._sent.append((node, places))
-                node.send([commands[place] for place in places])
-        except (RedisError, OSError, InvalidInput) as error:
-            self._reset()
-            self._failure = error
+        """Send commands before their replies are wanted. Those that cannot be sent now are sent then."""
+        routed: dict[_Node, list[Command]] = {}
+        for command in commands if self._topology.is_known else ():
+            routed.setdefault(self._topology.node_of(command[1]), []).append(command)
+        for node, own in routed.items():
+            self._begin(node, own)
 
-    def _locate(self) -> None:
-        if not self._topology.is_known:
-            drive(self._topology.learn(self._current), _perform)
+    def _begin(self, node: _Node, commands: Sequence[Command]) -> None:
+        if not node.in_flight:
+            try:
+                node.send(commands)
+            except (RedisError, OSError):
+                node.close()
 
-    def _routed(self, commands: Sequence[Command]) -> list[tuple[_Node, Sequence[int]]]:
-        """Return the indices of the commands for each node. All but HELLO have their key as their first argument."""
-        if isinstance(self._topology, OneServer):
-            return [(self._topology.node, range(len(commands)))]
-        places: dict[_Node, list[int]] = {}
-        for place, command in enumerate(commands):
-            key = self._registry if command[0] == "HELLO" else command[1]
-            places.setdefault(self._topology.node_of(key), []).append(place)
-        return list(places.items())
-
-    def _receive(self, commands: Sequence[Command], read: Callable[[], T]) -> T:
-        """Return the result of `read` for the replies to sent commands. After a failure, send all of them again."""
+    def _insist(self, ask: Callable[[], Exchange[T]], command: Command) -> T:
+        """Carry out an exchange, again after a failure. The `command` is for the text of its error."""
 
         def attempt() -> T:
             try:
-                if not self._sent and self._failure is None:
-                    self._send(commands)
-                if self._failure is not None:
-                    failure, self._failure = self._failure, None
-                    raise failure
-                return read()
+                if not self._topology.is_known:
+                    drive(self._topology.learn(self._current), self._perform)
+                return drive(ask(), self._perform)
             except InvalidInput as error:
                 # the topology is another one than the address says
                 self._reset()
                 text = str(error).removeprefix("url: ")
                 raise InvalidOption(f"url: {self._options.address}: {text}") from None
 
-        return with_retries(self._options, attempt, self._reset, commands[0])
+        return with_retries(self._options, attempt, self._reset, command)
 
-    def _replies(self, commands: Sequence[Command]) -> list[Any]:
-        replies: list[Any] = [None] * len(commands)
-        for node, places in self._sent:
-            self._current = node
-            for place in places:
-                replies[place] = node.reply()
-        sent, self._sent = self._sent, []
-        self._follow(commands, replies, sent)
-        self._raise_refusals(commands, replies)
-        return replies
+    def _perform(self, step: Any) -> Any:
+        """Make the round trips of an exchange: all nodes get their calls before one of them is waited for."""
+        if isinstance(step, float):
+            return time.sleep(step)
+        trips: list[Trip] = step if isinstance(step, list) else [step]
+        answers: list[Any] = []
+        for trip in trips[1:] and trips:
+            self._begin(trip.node, trip.calls)
+        for trip in trips:
+            self._current = trip.node
+            try:
+                answers.append(trip.node.round_trip(trip.calls))
+            except (ConnectionError, TimeoutError) as error:
+                if trips is not step:
+                    raise
+                answers.append(error)
+        return answers if trips is step else answers[0]
 
-    def _raise_refusals(self, commands: Sequence[Command], replies: Sequence[Any]) -> None:
-        refusals = [
-            (command, one) for command, one in zip(commands, replies, strict=True) if isinstance(one, Exception)
-        ]
+    def _raise_refusals(self, replies: Sequence[tuple[Command, Any]]) -> None:
+        refusals = [(command, reply) for command, reply in replies if isinstance(reply, Exception)]
         for _, error in refusals:
-            if refuses_for_now(error):
+            if is_away(error):
                 raise error
         if refusals:
             raise as_source_error(refusals[0][1], self._options, refusals[0][0])
 
-    def _follow(
-        self, commands: Sequence[Command], replies: list[Any], sent: Sequence[tuple[_Node, Sequence[int]]]
-    ) -> None:
-        """Run commands again that their nodes have sent elsewhere, with all later ones of the slot: order counts."""
-        moving: set[Hashable] = set()
-        for _, places in sent:
-            for place in places:
-                if isinstance(replies[place], AskError):
-                    moving.add(self._topology.slot_of(commands[place][1]))
-                if moving and self._topology.slot_of(commands[place][1]) in moving:
-                    replies[place] = self._run_alone(commands[place])
-
-    def _run_alone(self, command: Command) -> Any:
-        """Run one command where its node, or the next one, sends it."""
-        node, before = self._topology.node_of(command[1]), list[Command]()
-        for _ in range(_REDIRECTS):
-            self._current = node
-            reply = node.ask([*before, command])[-1]
-            if not isinstance(reply, AskError):
-                break
-            node = self._topology.redirect(node, reply)
-            before = [] if isinstance(reply, MovedError) else [ASKING]
-        return reply
-
     def _abandon(self) -> None:
-        """Close the connections if replies are still in flight, so that they do not answer the next command."""
-        if self._sent:
-            self._reset()
-
-
-def _perform(step: Any) -> Any:
-    """Make the round trips of `Cluster.learn`."""
-    trip: Trip = step
-    try:
-        return trip.node.ask(trip.calls)
-    except OSError as error:
-        raise ConnectionError(str(error)) from error
+        """Close connections whose replies are still in flight, so that they do not answer the next command."""
+        for node in self._topology.made:
+            if node.in_flight:
+                node.close()
 
 
 def _with_watches(commands: Sequence[Command], watches: Sequence[PageWatch]) -> list[Command]:
     """Append the commands of the watches. Redis runs them after the reads that they watch."""
-    return [*commands, *(watch.command for watch in watches[: len(commands)])]
+    return [*map(_PageCommand, commands), *(watch.command for watch in watches[: len(commands)])]
 
 
 def xrange_command(key: str, after: str, upto: str, count: int) -> Command:
