@@ -9,32 +9,6 @@ from tests.lua.states import NOW, Lab, at, changed, enqueue, place, plain
 DROP, REFUSE, DLX = "drop-head", "reject-publish", "reject-publish-dlx"
 
 
-@pytest.mark.parametrize("options", [{"max_length": 2}, {"max_length_bytes": 2}])
-def test_drop_head_drops_the_oldest_and_dead_letters_them_in_order(lab: Lab, options: dict[str, object]) -> None:
-    lab.seed("dead")
-    before = lab.seed(options={**options, "dead_letter": "dead"}, log=plain(place(-2), place(-1, 1)))
-
-    lab.run(enqueue(lab, b"a", b"b"))
-
-    after = lab.snapshot()
-    assert (
-        after["orders"]
-        == changed(
-            before,
-            meta={
-                "last_id": place(0, 1),
-                "cursor": place(-1, 1),
-                "enqueued": 2,
-                "deaths:maxlen": 2,
-                "trimmed_upto": place(-1, 1),
-            },
-            log={place(-2): None, place(-1, 1): None, place(): (b"", b"a"), place(0, 1): (b"", b"b")},
-        )["orders"]
-    )
-    assert [body for _, body in after["dead"]["log"].values()] == [b"0", b"1"]
-    assert after["dead"]["meta"]["ready_bytes"] == 2
-
-
 @pytest.mark.parametrize("overflow", [REFUSE, DLX])
 def test_messages_that_do_not_fit_are_refused_one_by_one(lab: Lab, overflow: str) -> None:
     before = lab.seed(options={"max_length": 3, "max_length_bytes": 6, "overflow": overflow}, log=plain(place(-1)))
@@ -48,21 +22,6 @@ def test_messages_that_do_not_fit_are_refused_one_by_one(lab: Lab, overflow: str
         meta={"last_id": after["orders"]["meta"]["last_id"], "ready_bytes": 6, "enqueued": 2, "refused": 2},
         log={place(): (b"", b"12345"), place(0, 2): (b"", b"")},
     )
-
-
-def test_reject_publish_dlx_dead_letters_what_it_refuses(lab: Lab) -> None:
-    lab.seed("dead")
-    before = lab.seed(options={"max_length": 1, "overflow": DLX, "dead_letter": "dead"}, log=plain(place(-1)))
-
-    reply = lab.run(enqueue(lab, Message(b"a", ttl="5s", id="me")))
-
-    history = f"orders maxlen 1 {NOW} {NOW} {NOW} {NOW + 5000} 0 0 "
-    header = f";2;{len(history)};me{history}".encode()
-    assert reply[2] == [b"!max_length"]
-    expected = changed(before, meta={"last_id": place(), "enqueued": 0, "refused": 1, "deaths:maxlen": 1})
-    letters = {"last_id": place(), "ready_bytes": 1, "holds_dead_letters": 1, "enqueued": 1, "letters": 1}
-    letters["letter_bytes"] = len(header) + 1
-    assert lab.snapshot() == changed(expected, "dead", meta=letters, log={place(): (header, b"a")})
 
 
 def test_the_expired_make_room_before_anybody_is_refused(lab: Lab) -> None:

@@ -61,17 +61,6 @@ def test_peek_shows_every_message_in_order_with_its_state_also_if_it_was_moved_a
     assert lab.snapshot() == before
 
 
-def test_stats_counts_each_state(lab: Lab) -> None:
-    before = lab.seed(**PARTS, consumers={"a": NOW + 1, "gone": NOW})
-
-    numbers = stats(lab)
-
-    counts = [numbers[name] for name in ("more", "ready", "bytes", "oldest", "consumers", "overdue")]
-    assert counts == [0, 2, 2, 3, 1, 0]
-    assert (numbers["leases"], numbers["delayed"]) == ((1, b"%d" % token(7)), (1, b"%d" % (NOW + 9)))
-    assert lab.snapshot() == before
-
-
 @pytest.mark.parametrize("count,more", [(250, 1), (249, 0), (600, 1)])
 def test_stats_sweeps_first_as_far_as_one_call_may_go(lab: Lab, count: int, more: int) -> None:
     places = [place(-9, i) for i in range(count)]

@@ -41,74 +41,6 @@ def test_an_empty_queue_is_left_untouched(lab: Lab) -> None:
     assert lab.snapshot() == before
 
 
-def test_returned_messages_come_before_what_lies_ahead_in_their_old_order(lab: Lab) -> None:
-    before = lab.seed(
-        log=plain(place(-4), place(-3, 1), place(-2, 3)),
-        detached=plain(place(-3, 2)),
-        leases={place(-4): token(500)},
-        requeued={place(-3, 1): NOW - 3, place(-3, 2): NOW - 3},
-        failures={place(-3, 1): 2},
-    )
-
-    reply = lab.run(receive(lab))
-
-    assert bodies(reply) == [b"1", b"2", b"3"]
-    assert reply[8] == [place(-3, 1).encode(), 2]
-    leases = dict.fromkeys([place(-3, 1), place(-3, 2), place(-2, 3)], token(1000))
-    assert lab.snapshot() == changed(
-        before,
-        meta={"cursor": place(-2, 3), "ready_bytes": 0, "lease_grants": 1, "delivered": 3, "redelivered": 1},
-        leases=leases,
-        requeued={place(-3, 1): None, place(-3, 2): None},
-    )
-
-
-def test_auto_ack_removes_what_it_hands_out(lab: Lab) -> None:
-    before = lab.seed(log={place(-2): (at(9), b"a"), place(-1): (b"", b"b")}, expiry={place(-2): NOW + 9})
-
-    reply = lab.run(receive(lab, auto_ack=True))
-
-    assert (reply[5], bodies(reply)) == (b"", [b"a", b"b"])
-    assert lab.snapshot() == changed(
-        before,
-        meta={"cursor": place(-1), "ready_bytes": 0, "delivered": 2, "acked": 2},
-        log={place(-2): None, place(-1): None},
-        expiry={place(-2): None},
-    )
-
-
-@pytest.mark.parametrize("due", [NOW, ""])
-def test_an_expired_message_is_never_handed_out_swept_or_not(lab: Lab, due: object) -> None:
-    before = lab.seed(
-        log={place(-2): (at(0), b"old"), place(-1): (at(1), b"new")},
-        expiry={place(-2): NOW, place(-1): NOW + 1},
-        meta={"due_at": due},
-    )
-
-    reply = lab.run(receive(lab))
-
-    assert bodies(reply) == [b"new"]
-    after = lab.snapshot()
-    assert after["orders"]["meta"]["deaths:expired"] == 1
-    assert after["orders"]["log"] == changed(before, log={place(-2): None})["orders"]["log"]
-    assert after["orders"]["meta"]["ready_bytes"] == 0
-
-
-def test_a_lease_that_has_ended_is_reclaimed_before_messages_are_taken(lab: Lab) -> None:
-    before = lab.seed(log=plain(place(-2), place(-1, 1)), leases={place(-2): token(0, 999)})
-
-    reply = lab.run(receive(lab, 1))
-
-    assert bodies(reply) == [b"0"]
-    assert reply[8] == [place(-2).encode(), 1]
-    assert lab.snapshot() == changed(
-        before,
-        meta={"lease_grants": 1, "delivered": 1, "redelivered": 1, "due_at": NOW + 1000},
-        leases={place(-2): token(1000)},
-        failures={place(-2): 1},
-    )
-
-
 def test_a_receive_that_met_only_expired_messages_announces_more(lab: Lab) -> None:
     places = [place(-1000, i) for i in range(600)]
     lab.seed(log={one: (at(-1), b"x") for one in places}, expiry=dict.fromkeys(places, NOW - 1), meta={"due_at": ""})
@@ -120,32 +52,6 @@ def test_a_receive_that_met_only_expired_messages_announces_more(lab: Lab) -> No
 
 
 # Finishing on the way
-
-
-def test_finish_and_claim_in_one_step(lab: Lab) -> None:
-    before = lab.seed(
-        log=plain(place(-3), place(-2, 1), place(-1, 2)),
-        leases={place(-3): token(9), place(-2, 1): token(8)},
-        failures={place(-3): 1},
-    )
-
-    reply = lab.run(receive(lab, finished=[place(-3), token(9), place(-2, 1), token(7)]))
-
-    assert (bodies(reply), reply[6]) == ([b"2"], [place(-2, 1).encode()])
-    assert lab.snapshot() == changed(
-        before,
-        meta={
-            "acked": 1,
-            "delivered": 1,
-            "ready_bytes": 0,
-            "lease_grants": 1,
-            "cursor": place(-1, 2),
-            "due_at": NOW + 8,
-        },
-        log={place(-3): None},
-        leases={place(-3): None, place(-1, 2): token(1000)},
-        failures={place(-3): None},
-    )
 
 
 def test_a_count_of_zero_finishes_without_taking(lab: Lab) -> None:

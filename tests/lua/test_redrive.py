@@ -9,7 +9,7 @@ import pytest
 
 from rqttl.protocol import commands
 from rqttl.protocol.codec import unpack_header
-from tests.lua.states import NOW, Entry, Lab, at, changed, place, plain, token
+from tests.lua.states import NOW, Entry, Lab, at, place, plain, token
 
 HISTORY = f"orders rejected 1 {NOW - 50} {NOW - 50} {NOW - 90} - 1 0 "
 
@@ -28,18 +28,6 @@ def redriven(at: int, id: str = "me", history: str = HISTORY, *, own: str = "", 
 def redrive(lab: Lab, *sequences: str, again: bool = False, source: str = "dead") -> Any:
     command = commands.redrive(lab.known(), source, sequences, now=NOW)
     return lab.run(command.as_replay() if again else command)
-
-
-def test_a_letter_leaves_one_queue_and_arrives_in_the_other(lab: Lab) -> None:
-    lab.seed("dead", log={place(-9): letter(), **plain(place(-8))}, meta={"holds_dead_letters": 1})
-    before = lab.seed(log=plain(place(-7)))
-
-    assert redrive(lab, place(-9)) == [b"ok", b"", [place().encode()]]
-
-    after = changed(before, "dead", log={place(-9): None}, meta={"ready_bytes": 1, "redriven": 1})
-    assert lab.snapshot() == changed(
-        after, log={place(): (redriven(-9), b"x")}, meta={"last_id": place(), "ready_bytes": 2, "enqueued": 1}
-    )
 
 
 def test_every_place_of_a_letter_is_left(lab: Lab) -> None:
@@ -93,21 +81,6 @@ def test_extras_of_the_sender_go_along_unchanged(lab: Lab) -> None:
     assert state["log"][place()][0] == redriven(-9, own=str(NOW + 70)) + extras
     assert state["expiry"] == {place(): NOW + 70}
     assert state["meta"]["due_at"] == NOW + 70
-
-
-def test_a_letter_without_room_stays_and_only_that_is_noted(lab: Lab) -> None:
-    lab.seed("dead", log={place(-9): letter("a", b"abc"), place(-8): letter("b", b"")})
-    before = lab.seed(
-        options={"max_length": 2, "max_length_bytes": 2, "overflow": "reject-publish-dlx", "dead_letter": "dead"},
-        log=plain(place(-7)),
-    )
-
-    assert redrive(lab, place(-9), place(-8))[2] == [b"!max_length_bytes", place(0, 1).encode()]
-
-    after = changed(before, "dead", log={place(-8): None}, meta={"redriven": 1})
-    assert lab.snapshot() == changed(
-        after, log={place(0, 1): (redriven(-8, "b"), b"")}, meta={"last_id": place(0, 1), "enqueued": 1, "refused": 1}
-    )
 
 
 def test_after_a_lost_reply_what_is_gone_has_gone_back_and_what_is_out_has_not(lab: Lab) -> None:

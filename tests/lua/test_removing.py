@@ -18,28 +18,6 @@ def delete(lab: Lab, **conditions: bool) -> Command:
     return commands.delete(lab.keyspace, "orders", **{"if_unused": False, "if_empty": False, **conditions}, now=NOW)
 
 
-def test_a_purge_of_an_empty_queue_changes_nothing(lab: Lab) -> None:
-    before = lab.seed()
-
-    assert purge(lab)[2:4] == [0, 0]
-    assert lab.snapshot() == before
-
-
-def test_a_queue_without_leases_and_delays_is_deleted_at_once(lab: Lab) -> None:
-    before = lab.seed(
-        log={place(-2): (at(9), b"a"), **plain(place(-1))},
-        detached=plain(place(-3)),
-        requeued={place(-3): NOW - 3},
-        expiry={place(-2): NOW + 9},
-        failures={place(-3): 1},
-    )
-
-    assert purge(lab)[2:4] == [3, 0]
-    after = lab.snapshot()
-    meta = {**before["orders"]["meta"], "ready_bytes": 0, "cursor": place(-1), "purged": 3, "trimmed_upto": place(-1)}
-    assert after == {"orders": {"meta": meta}}
-
-
 def test_leased_and_delayed_messages_stay(lab: Lab) -> None:
     before = lab.seed(
         log=plain(place(-5), place(-4), place(-3), place(-1)),

@@ -8,9 +8,8 @@ import redis
 
 from rqttl.protocol import codec, commands
 from rqttl.protocol.commands import Command, Word
-from rqttl.types import Death
-from rqttl.units import MAX_DURATION, as_datetime
-from tests.lua.states import NOW, Lab, at, changed, place, plain, token
+from rqttl.units import MAX_DURATION
+from tests.lua.states import NOW, Lab, changed, place, plain, token
 
 Build = Callable[..., Command]
 
@@ -80,12 +79,6 @@ def test_a_lease_ends_with_its_millisecond_whether_or_not_anybody_has_noticed(la
     assert not reply[-1]
 
 
-def test_an_ack_works_although_options_have_changed(lab: Lab) -> None:
-    lab.seed(log=plain(place(-1)), leases={place(-1): token(9)}, meta={"version": "v2"})
-
-    assert lab.run(ack(lab, place(-1), token(9)))[-1] == b""
-
-
 @pytest.mark.parametrize("build", [ack, renew])
 @pytest.mark.parametrize("option", ["expires", "auto_delete_on_idle"])
 def test_a_queue_whose_lifetime_is_over_is_refused_though_the_lease_holds(lab: Lab, build: Build, option: str) -> None:
@@ -95,19 +88,6 @@ def test_a_queue_whose_lifetime_is_over_is_refused_though_the_lease_holds(lab: L
     assert lab.refusal(command) == [b"queue_expired"]
     command = build(lab, place(-1), token(9), now=NOW + 4)
     assert not lab.run(command)[-1]
-
-
-def test_a_renewed_lease_has_a_new_end_and_a_new_token(lab: Lab) -> None:
-    before = lab.seed(
-        log=plain(place(-2), place(-1)), leases={place(-2): token(5), place(-1): token(6)}, meta={"lease_grants": 7}
-    )
-
-    reply = lab.run(renew(lab, place(-2), token(5), place(-1), token(6)))
-
-    assert reply == [b"ok", b"", b"%d" % token(1000, 7), []]
-    assert lab.snapshot() == changed(
-        before, meta={"lease_grants": 8}, leases=dict.fromkeys([place(-2), place(-1)], token(1000, 7))
-    )
 
 
 def test_the_number_of_a_grant_goes_into_the_token_modulo_a_thousand(lab: Lab) -> None:
@@ -123,108 +103,6 @@ def test_a_message_that_is_renewed_given_back_and_taken_in_one_millisecond_has_a
     lab.run(nack(lab, place(-1), renewed))
 
     assert lab.run(commands.receive(lab.known(), 1, 1000, now=NOW))[5] not in (b"", renewed)
-
-
-def test_a_message_is_ready_again_at_its_old_place_as_a_failed_delivery(lab: Lab) -> None:
-    before = lab.seed(log=plain(place(-2, 7), place(-1)), leases={place(-2, 7): token(5)})
-
-    assert lab.run(nack(lab, place(-2, 7), token(5))) == [b"ok", b"", [], []]
-    assert lab.snapshot() == changed(
-        before,
-        meta={"ready_bytes": 2},
-        leases={place(-2, 7): None},
-        requeued={place(-2, 7): NOW - 2},
-        failures={place(-2, 7): 1},
-    )
-
-
-def test_the_last_allowed_delivery_that_fails_is_a_death(lab: Lab) -> None:
-    lab.seed("dead")
-    before = lab.seed(
-        options={"max_deliveries": 3, "dead_letter": "dead"},
-        log=plain(place(-2), place(-1)),
-        leases={place(-2): token(5), place(-1): token(5)},
-        failures={place(-2): 2, place(-1): 1},
-    )
-
-    lab.run(nack(lab, place(-2), token(5), place(-1), token(5)))
-
-    after = lab.snapshot()
-    assert (
-        after["orders"]
-        == changed(
-            before,
-            meta={"ready_bytes": 1, "deaths:delivery_limit": 1},
-            log={place(-2): None},
-            leases={place(-2): None, place(-1): None},
-            requeued={place(-1): NOW - 1},
-            failures={place(-2): None, place(-1): 2},
-        )["orders"]
-    )
-    ((header, _),) = after["dead"]["log"].values()
-    assert header.decode().endswith(f"orders delivery_limit 1 {NOW} {NOW} {NOW - 2} - 3 0 ")
-
-
-def test_a_rejected_message_is_dead_with_its_whole_story(lab: Lab) -> None:
-    lab.seed("dead")
-    before = lab.seed(
-        options={"dead_letter": "dead"},
-        log={place(-5): (b"%b;2;;me\x92\xc0\xc0" % at(70), b"x"), **plain(place(-1))},
-        leases={place(-5): token(5)},
-        failures={place(-5): 2},
-    )
-
-    assert lab.run(reject(lab, place(-5), token(5), description=b"no; such\n\0thing")) == [b"ok", b"", [], []]
-
-    after = lab.snapshot()
-    expected = changed(
-        before, meta={"deaths:rejected": 1}, log={place(-5): None}, leases={place(-5): None}, failures={place(-5): None}
-    )
-    ((header, body),) = after["dead"]["log"].values()
-    letters = {"last_id": place(), "ready_bytes": 1, "holds_dead_letters": 1, "enqueued": 1, "letters": 1}
-    letters["letter_bytes"] = len(header) + 1
-    assert after == changed(expected, "dead", meta=letters, log={place(): (header, b"x")})
-    facts = codec.unpack_header(header)
-    assert (facts.id, facts.deadline, body) == ("me", None, b"x")
-    assert header.endswith(b"\x92\xc0\xc0")
-    assert facts.deaths == (
-        Death(
-            "orders",
-            "rejected",
-            1,
-            first_at=as_datetime(NOW),
-            last_at=as_datetime(NOW),
-            enqueued_at=as_datetime(NOW - 5),
-            expires_at=as_datetime(NOW + 70),
-            delivery_count=3,
-            description="no; such\n\0thing",
-        ),
-    )
-
-
-def test_a_queue_may_be_its_own_target_for_rejections(lab: Lab) -> None:
-    before = lab.seed(
-        options={"dead_letter_rejected": "{queue}", "message_ttl": 50},
-        log=plain(place(-1)),
-        leases={place(-1): token(5)},
-        waiters={"c": NOW + 5},
-    )
-
-    lab.run(reject(lab, place(-1), token(5)))
-
-    after = lab.snapshot()
-    ((one, (header, body)),) = after["orders"]["log"].items()
-    facts = codec.unpack_header(header)
-    assert (one, body, facts.id, [(died.queue, died.count) for died in facts.deaths]) == (
-        place(),
-        b"0",
-        place(-1),
-        [("orders", 1)],
-    )
-    meta = {"last_id": place(), "ready_bytes": 1, "holds_dead_letters": 1, "enqueued": 1, "deaths:rejected": 1}
-    assert after == changed(
-        before, meta=meta, log={place(-1): None, place(): (header, body)}, leases={place(-1): None}, wakeup=[""]
-    )
 
 
 ME = place(-1)

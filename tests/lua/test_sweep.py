@@ -64,90 +64,6 @@ def test_the_next_due_time_is_the_earliest_of_all(
     assert lab.snapshot()["orders"]["meta"]["due_at"] == ("" if due == b"" else due)
 
 
-def test_messages_whose_lease_has_ended_come_back_as_failed_deliveries(lab: Lab) -> None:
-    before = lab.seed(
-        log={place(-3): (at(9), b"a"), **plain(place(-2), place(-1))},
-        leases={place(-3): token(-5), place(-2): token(0, 999), place(-1): token(1)},
-        failures={place(-3): 1},
-    )
-
-    assert sweep(lab)["reclaimed"] == 2
-    assert lab.snapshot() == changed(
-        before,
-        meta={"ready_bytes": 2, "due_at": NOW + 1},
-        leases={place(-3): None, place(-2): None},
-        requeued={place(-3): NOW - 3, place(-2): NOW - 2},
-        failures={place(-3): 2, place(-2): 1},
-        expiry={place(-3): NOW + 9},
-    )
-
-
-def test_delayed_messages_are_ready_when_their_time_has_come_and_count_no_further_failure(lab: Lab) -> None:
-    before = lab.seed(
-        options={"max_deliveries": 2},
-        log=plain(place(-3), place(-2)),
-        delayed={place(-3): NOW, place(-2): NOW + 1},
-        failures={place(-3): 1},
-    )
-
-    assert sweep(lab)["promoted"] == 1
-    assert lab.snapshot() == changed(
-        before, meta={"ready_bytes": 1, "due_at": NOW + 1}, delayed={place(-3): None}, requeued={place(-3): NOW - 3}
-    )
-
-
-def test_expired_messages_leave_from_anywhere(lab: Lab) -> None:
-    before = lab.seed(
-        log={place(-4): (b"", b"a"), place(-3): (at(0), b"b"), place(-2): (at(1), b"c"), place(-1): (at(-7), b"d")},
-        detached={place(-6): (at(0), b"e")},
-        requeued={place(-6): NOW - 6},
-        meta={"cursor": place(-5)},
-        expiry={place(-3): NOW, place(-2): NOW + 1, place(-1): NOW - 7, place(-6): NOW},
-        failures={place(-6): 1},
-    )
-
-    assert sweep(lab)["expired"] == 3
-    assert lab.snapshot() == changed(
-        before,
-        meta={
-            "ready_bytes": 2,
-            "due_at": NOW + 1,
-            "deaths:expired": 3,
-            "dropped:expired": 3,
-            "trimmed_upto": place(-1),
-        },
-        log={place(-3): None, place(-1): None},
-        detached={place(-6): None},
-        requeued={place(-6): None},
-        expiry={place(-3): None, place(-1): None, place(-6): None},
-        failures={place(-6): None},
-    )
-
-
-def test_retention_takes_the_head(lab: Lab) -> None:
-    before = lab.seed(
-        options={"message_ttl": 3},
-        log=plain(place(-5), place(-4), place(-3), place(-2)),
-        leases={place(-5): token(9)},
-        requeued={place(-4): NOW - 4},
-    )
-
-    assert sweep(lab)["expired"] == 2
-    assert lab.snapshot() == changed(
-        before,
-        meta={
-            "ready_bytes": 1,
-            "cursor": place(-3),
-            "due_at": NOW + 1,
-            "deaths:expired": 2,
-            "dropped:expired": 2,
-            "trimmed_upto": place(-3),
-        },
-        log={place(-4): None, place(-3): None},
-        requeued={place(-4): None},
-    )
-
-
 KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "reclaimed": ({}, {"leases": dict.fromkeys([place(-9, i) for i in range(600)], token(-1))}),
     "promoted": ({}, {"delayed": dict.fromkeys([place(-9, i) for i in range(600)], NOW)}),
@@ -168,22 +84,6 @@ def test_more_than_a_budget_is_done_step_by_step_and_announced(lab: Lab, kind: s
         rounds.append(sweep(lab))
 
     assert [one[kind] for one in rounds] == [250, 250, 100]
-
-
-def test_retention_with_own_deadlines_in_between_goes_on_until_all_are_gone(lab: Lab) -> None:
-    places = [place(-9, i) for i in range(600)]
-    lab.seed(
-        options={"message_ttl": 3},
-        log={one: (at(-1), b"x") for one in places},
-        expiry=dict.fromkeys(places[:10], NOW - 1),
-    )
-
-    while sweep(lab)["more"]:
-        pass
-
-    state = lab.snapshot()["orders"]
-    assert state.keys() == {"meta"}
-    assert (state["meta"]["deaths:expired"], state["meta"]["due_at"]) == (600, "")
 
 
 def test_consumers_that_were_not_heard_of_are_forgotten(lab: Lab) -> None:
