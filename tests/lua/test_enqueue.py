@@ -12,7 +12,7 @@ from rqttl.protocol import commands
 from rqttl.protocol.codec import Envelope
 from rqttl.protocol.commands import Command, Reply
 from tests.encoded import enqueue_encoded
-from tests.lua.states import NOW, Lab, State, at, changed, enqueue, place, plain, token
+from tests.lua.states import NOW, Lab, State, changed, enqueue, place, plain, token
 
 
 def test_messages_are_stored_in_order_under_rising_ids(lab: Lab) -> None:
@@ -34,20 +34,6 @@ def test_the_last_id_of_a_millisecond_is_followed_by_the_first_of_the_next(lab: 
     reply = lab.run(enqueue(lab, b"a", b"b", b"c"))
 
     assert reply[2] == [f"{NOW}-999999".encode(), place(1).encode(), place(1, 1).encode()]
-
-
-def test_an_own_deadline_is_stored_indexed_reported_and_due(lab: Lab) -> None:
-    before = lab.seed()
-
-    reply = lab.run(enqueue(lab, Message(b"a", ttl="5s"), b"b"))
-
-    assert reply[2] == [f"{place()} {NOW + 5000}".encode(), place(0, 1).encode()]
-    assert lab.snapshot() == changed(
-        before,
-        meta={"last_id": place(0, 1), "ready_bytes": 2, "enqueued": 2, "due_at": NOW + 5000},
-        log={place(): (at(5000), b"a"), place(0, 1): (b"", b"b")},
-        expiry={place(): NOW + 5000},
-    )
 
 
 @pytest.mark.parametrize(
@@ -92,22 +78,6 @@ def test_an_earlier_deadline_is_told_to_reapers_a_later_one_is_not(lab: Lab, hin
 # Hand-off to consumers that wait
 
 
-@pytest.mark.parametrize("options", [{}, {"message_ttl": 0}])
-def test_ttl_zero_is_handed_to_a_consumer_that_waits_with_a_ticket(lab: Lab, options: dict[str, object]) -> None:
-    before = lab.seed(options=options, waiters={"c1": NOW + 1})
-
-    lab.run(enqueue(lab, Message(b"x", ttl=0)))
-
-    assert lab.snapshot() == changed(
-        before,
-        meta={"last_id": place(), "cursor": place(), "enqueued": 1, "lease_grants": 1, "due_at": NOW + 5000},
-        log={place(): (at(0), b"x")},
-        leases={place(): token(5000)},
-        wakeup=[f"{place()} {token(5000)}"],
-        waiters={place(): -(NOW + 5000)},
-    )
-
-
 def test_ttl_zero_is_not_handed_past_an_earlier_message_of_its_batch(lab: Lab) -> None:
     lab.seed(waiters={"c1": NOW + 1})
 
@@ -128,31 +98,6 @@ def waiting(count: int) -> dict[str, int]:
 
 def ticket(one: str, grant: int = 0) -> str:
     return f"{one} {token(PICKUP, grant)}"
-
-
-def test_ready_messages_are_handed_over_before_a_message_with_ttl_zero(lab: Lab) -> None:
-    before = lab.seed(
-        log={place(-3): (b"", b"back"), place(-2): (at(70), b"own"), place(-1): (b"", b"ahead")},
-        requeued={place(-3): NOW - 3},
-        expiry={place(-2): NOW + 70},
-        waiters=waiting(4),
-        wakeup=[""],
-        meta={"cursor": place(-3)},
-    )
-
-    lab.run(enqueue(lab, Message(b"x", ttl=0)))
-
-    old = [place(-3), place(-2), place(-1)]
-    assert lab.snapshot() == changed(
-        before,
-        meta={"ready_bytes": 0, "cursor": place(), "last_id": place(), "enqueued": 1, "lease_grants": 2},
-        log={place(): (at(0), b"x")},
-        requeued={place(-3): None},
-        expiry={place(-2): None},
-        leases={**dict.fromkeys(old, token(PICKUP)), place(): token(PICKUP, 1)},
-        wakeup=["", *map(ticket, old), ticket(place(), 1)],
-        waiters=dict.fromkeys([*old, place()], -(NOW + PICKUP)),
-    )
 
 
 @pytest.mark.parametrize("overflow", ["drop-head", "reject-publish"])

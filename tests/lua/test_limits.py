@@ -2,7 +2,6 @@
 
 import pytest
 
-from rqttl import Message
 from rqttl.protocol.commands import Reply
 from tests.lua.states import NOW, Lab, at, changed, enqueue, place, plain
 
@@ -21,33 +20,6 @@ def test_messages_that_do_not_fit_are_refused_one_by_one(lab: Lab, overflow: str
         before,
         meta={"last_id": after["orders"]["meta"]["last_id"], "ready_bytes": 6, "enqueued": 2, "refused": 2},
         log={place(): (b"", b"12345"), place(0, 2): (b"", b"")},
-    )
-
-
-def test_the_expired_make_room_before_anybody_is_refused(lab: Lab) -> None:
-    before = lab.seed(
-        options={"max_length": 2, "overflow": REFUSE},
-        log={place(-9): (at(0), b"old"), **plain(place(-8))},
-        expiry={place(-9): NOW},
-    )
-
-    reply = lab.run(enqueue(lab, b"a", b"b"))
-
-    assert reply[2] == [place().encode(), b"!max_length"]
-    after = lab.snapshot()
-    assert after == changed(
-        before,
-        meta={
-            "last_id": after["orders"]["meta"]["last_id"],
-            "ready_bytes": 2,
-            "enqueued": 1,
-            "refused": 1,
-            "deaths:expired": 1,
-            "dropped:expired": 1,
-            "trimmed_upto": place(-9),
-        },
-        log={place(-9): None, place(): (b"", b"a")},
-        expiry={place(-9): None},
     )
 
 
@@ -164,30 +136,3 @@ def test_a_target_that_does_not_exist_is_made_and_named_in_the_reply(lab: Lab) -
     }
     assert list(log) == [place()]
     assert before.keys() < after.keys()
-
-
-@pytest.mark.parametrize("limit", [{"max_length": 1}, {"max_length_bytes": 1}])
-def test_a_letter_beyond_the_targets_limit_is_stored_and_the_target_is_due(lab: Lab, limit: dict[str, object]) -> None:
-    lab.seed("dead", options=limit, log=plain(place(-5)))
-    lab.seed(options={"max_length": 1, "dead_letter": "dead"}, log=plain(place(-1)))
-
-    reply = lab.run(enqueue(lab, b"a"))
-
-    dead = lab.snapshot()["dead"]
-    assert reply[1] == [b"sweep", b"dead"]
-    assert list(dead["log"]) == [place(-5), place()]
-    assert dead["meta"]["due_at"] == NOW
-
-
-def test_two_reasons_with_one_target_and_two_with_another_find_their_keys(lab: Lab) -> None:
-    options = {"max_length": 1, "dead_letter_maxlen": "too-many", "dead_letter_expired": "too-late"}
-    lab.seed(options=options, log=plain(place(-1)))
-    lab.seed("both", options={"max_length": 1, "dead_letter": "dead"}, log=plain(place(-1)))
-
-    lab.run(enqueue(lab, b"a", Message(b"z", ttl=0)))
-    lab.run(enqueue(lab, b"a", Message(b"z", ttl=0), queue="both"))
-
-    after = lab.snapshot()
-    assert [body for _, body in after["too-many"]["log"].values()] == [b"0"]
-    assert [body for _, body in after["too-late"]["log"].values()] == [b"z"]
-    assert [body for _, body in after["dead"]["log"].values()] == [b"z", b"0"]

@@ -177,29 +177,6 @@ def test_a_consumer_that_leaves_gives_back_uncounted_what_no_other_one_comes_for
     assert "failures" not in state
 
 
-@pytest.mark.parametrize("failed", [0, 2])
-def test_a_ticket_gives_the_message_it_names_and_a_lease_of_the_asked_length(lab: Lab, failed: int) -> None:
-    failures: dict[str, Any] = {"failures": {place(-1): failed}} if failed else {}
-    before = lab.seed(
-        log={place(-1): (at(-1), b"x")}, leases={place(-1): token(4999)}, waiters={"me": NOW + 300}, **failures
-    )
-
-    reply = lab.run(look(lab, Presence("me", 300, 0, ticket(4999))))
-
-    assert bodies(reply) == [b"x"]
-    assert reply[5] == b"%d" % token(1000)
-    assert reply[8] == ([place(-1).encode(), failed] if failed else b"")
-    again = {"redelivered": 1} if failed else {}
-    after = lab.snapshot()
-    assert after == changed(
-        before,
-        meta={"lease_grants": 1, "delivered": 1, "due_at": NOW + 1000, **again},
-        leases={place(-1): token(1000)},
-        waiters={"me": None},
-        consumers=after["orders"].get("consumers", {}),
-    )
-
-
 @pytest.mark.parametrize("late", [ticket(4999, 1), ticket(0), b"nonsense", b"", ticket(4999).replace(b" ", b"  ")])
 def test_a_ticket_that_holds_no_longer_gives_nothing(lab: Lab, late: bytes) -> None:
     lab.seed(log={place(-1): (b"", b"x")}, leases={place(-1): token(4999)})

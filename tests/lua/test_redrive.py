@@ -9,7 +9,7 @@ import pytest
 
 from rqttl.protocol import commands
 from rqttl.protocol.codec import unpack_header
-from tests.lua.states import NOW, Entry, Lab, at, place, plain, token
+from tests.lua.states import NOW, Entry, Lab, place, plain, token
 
 HISTORY = f"orders rejected 1 {NOW - 50} {NOW - 50} {NOW - 90} - 1 0 "
 
@@ -28,33 +28,6 @@ def redriven(at: int, id: str = "me", history: str = HISTORY, *, own: str = "", 
 def redrive(lab: Lab, *sequences: str, again: bool = False, source: str = "dead") -> Any:
     command = commands.redrive(lab.known(), source, sequences, now=NOW)
     return lab.run(command.as_replay() if again else command)
-
-
-def test_every_place_of_a_letter_is_left(lab: Lab) -> None:
-    lab.seed(
-        "dead",
-        log={place(-9): (at(90), b"first"), place(-8): letter("b", b"2"), place(-7): letter("c", b"3")},
-        detached={place(-10): letter("d", b"4")},
-        requeued={place(-9): NOW - 9, place(-10): NOW - 10},
-        expiry={place(-9): NOW + 90},
-        failures={place(-9): 2, place(-8): 1},
-        leases={place(-8): token(9)},
-        meta={"cursor": place(-8)},
-    )
-    lab.seed()
-
-    told = redrive(lab, place(-10), place(-9), place(-8), place(-7), place(-1))
-
-    assert told[2] == [place().encode(), place(0, 1).encode(), b"-", place(0, 2).encode(), b"-"]
-    state = lab.snapshot()
-    dead = state["dead"]
-    assert list(dead["log"]) == [place(-8)]
-    assert (dead["leases"], dead["failures"]) == ({place(-8): token(9)}, {place(-8): 1})
-    assert dead.keys() == {"meta", "log", "leases", "failures"}
-    assert (dead["meta"]["ready_bytes"], dead["meta"]["cursor"]) == (0, place(-8))
-    assert [body for _, body in state["orders"]["log"].values()] == [b"4", b"first", b"3"]
-    assert state["orders"].keys() == {"meta", "log"}
-    assert state["orders"]["meta"]["ready_bytes"] == 7
 
 
 def test_a_second_time_is_counted_in_the_record_of_the_first(lab: Lab) -> None:

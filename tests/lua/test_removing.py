@@ -18,28 +18,6 @@ def delete(lab: Lab, **conditions: bool) -> Command:
     return commands.delete(lab.keyspace, "orders", **{"if_unused": False, "if_empty": False, **conditions}, now=NOW)
 
 
-def test_leased_and_delayed_messages_stay(lab: Lab) -> None:
-    before = lab.seed(
-        log=plain(place(-5), place(-4), place(-3), place(-1)),
-        detached=plain(place(-2)),
-        leases={place(-5): token(9)},
-        delayed={place(-4): NOW + 9},
-        requeued={place(-3): NOW - 3, place(-2): NOW - 2},
-        failures={place(-3): 1, place(-5): 2},
-        meta={"cursor": place(-2)},
-    )
-
-    assert purge(lab)[2:4] == [3, 0]
-    assert lab.snapshot() == changed(
-        before,
-        meta={"ready_bytes": 0, "cursor": place(-1), "purged": 3, "trimmed_upto": place(-1)},
-        log={place(-3): None, place(-1): None},
-        detached={place(-2): None},
-        requeued={place(-3): None, place(-2): None},
-        failures={place(-3): None},
-    )
-
-
 def test_many_go_step_by_step_up_to_where_the_purge_began(lab: Lab) -> None:
     lab.seed(log=plain(*[place(-9, i) for i in range(600)]), leases={place(-9): token(9)})
 

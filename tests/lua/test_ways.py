@@ -500,15 +500,6 @@ def test_a_command_touches_only_the_keys_it_names(lab: Lab, confined: Lab, way: 
     assert confined.run(command)[0] == b"ok"
 
 
-def test_the_user_of_these_tests_is_really_confined(lab: Lab, confined: Lab) -> None:
-    command = CONSUMERS["sweep that expires"].prepare(lab)
-    keys = keys_of(command)
-    lab.client.execute_command("ACL", "SETUSER", "lint", *[f"~{key}" for key in keys if "dead" not in key])
-
-    with pytest.raises(redis.ResponseError):
-        confined.run(command)
-
-
 @pytest.mark.parametrize("way", WAYS)
 def test_all_keys_of_a_command_belong_to_the_queue_or_to_a_target(lab: Lab, way: str) -> None:
     command = WAYS[way].prepare(lab)
