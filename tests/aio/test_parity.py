@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rqttl import _RENAMED as RENAMED
-from rqttl import Broker, connect, connect_async
+from rqttl import connect, connect_async
 from tests.contract.portal import TWINS
 
 #: Methods whose parameters or docstrings differ, and the reason.
@@ -77,10 +77,3 @@ def test_connect_is_a_plain_function_with_the_same_parameters() -> None:
     assert mine.parameters == its.parameters
     assert not inspect.iscoroutinefunction(connect_async)
     assert connect_async.__doc__ == connect.__doc__
-
-
-def test_no_exception_from_the_rules_is_left_over() -> None:
-    names = {f"{twin.__name__}.{name}" for twin in TWINS for name in dir(twin)}
-
-    assert (OTHER_PARAMETERS.keys() | OTHER_DOCSTRINGS.keys()) <= names
-    assert Broker in TWINS.values()

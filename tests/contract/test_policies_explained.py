@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from rqttl import Broker, DataDamaged, InvalidPolicy, Policy, QueueNotFound
+from rqttl import Broker, DataDamaged, Policy, QueueNotFound
 from rqttl.options import OPTIONS
 from rqttl.reaper import Reaper
 from tests.contract.clocked import Clocked
@@ -190,43 +190,6 @@ def test_a_pattern_without_wildcards_matches_one_queue_and_a_preview_names_all(b
     assert matched("orders.eu") == ["orders.eu"]
     assert matched("orders.eu", syntax="regex") == ["orders.eu", "ordersXeu"]
     assert matched("orders", syntax="regex") == broker.queues()
-
-
-GOOD = {"name": "p", "pattern": "orders.#", "definition": {"max_length": 5}}
-
-
-#: What is different from `GOOD`, and a part of the error; tests/unit/policies/test_policy.py has all rules.
-BAD: list[tuple[dict[str, Any], str]] = [
-    ({"name": "a b"}, "name"),
-    ({"pattern": "a.#.b"}, "#"),
-    ({"pattern": "(?=a)", "syntax": "regex"}, "regular expression"),
-    ({"syntax": "glob"}, "syntax"),
-    ({"priority": True}, "priority"),
-    ({"apply_to": "topics"}, "apply_to"),
-    ({"definition": {}}, "definition"),
-    ({"definition": {"max_lenght": 5}}, "max_length"),
-    ({"definition": {"message_ttl": "5 parsecs"}}, "message_ttl"),
-    ({"definition": {"min_ttl": "5m", "max_ttl": "1m"}}, "min_ttl"),
-]
-
-
-@pytest.mark.spec("POL-04", "POL-05")
-@pytest.mark.parametrize("operator", [False, True])
-@pytest.mark.parametrize("changes, named", BAD)
-def test_a_bad_policy_changes_nothing(
-    broker: Broker, client: redis.Redis, changes: dict[str, Any], named: str, operator: bool
-) -> None:
-    broker.declare_queue("orders.eu").enqueue(b"x")
-    broker.set_policy("p", "other", {"max_length": 7})
-    before = everything(client)
-    arguments = {**GOOD, **changes}
-
-    with pytest.raises(InvalidPolicy, match=f"(?i){named}"):
-        broker.set_policy(
-            arguments.pop("name"), arguments.pop("pattern"), arguments.pop("definition"), **arguments, operator=operator
-        )
-
-    assert everything(client) == before
 
 
 #: The commands of a user who may only read.

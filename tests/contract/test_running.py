@@ -142,6 +142,8 @@ def test_the_log_tells_what_happens_next_to_a_message(clocked: Clocked, caplog: 
         raise RuntimeError("broken") if delivery.body == b"fail" else Retry("40ms", "later")
 
     queue.run(handle, wait="1h")
+    clocked.declare_queue("gone", max_deliveries=1).enqueue(b"fail", id="g")
+    clocked.queue("gone").run(handle, wait="0s")
 
     assert [re.sub(r"in [01]\.\d s", "in a second", record.getMessage()) for record in caplog.records] == [
         "queue q: message f failed, again in a second (1 of 2): RuntimeError: broken",
@@ -149,6 +151,7 @@ def test_the_log_tells_what_happens_next_to_a_message(clocked: Clocked, caplog: 
         "queue q: message t failed, again in 40 ms (1 of 2): later",
         "queue q: message t gave up: dead letter in q/dead (2 of 2): later",
         "queue q: message f gave up: dead letter in q/dead (2 of 2): RuntimeError: broken",
+        "queue gone: message g gave up: the queue has no dead_letter (1 of 1): RuntimeError: broken",
     ]
 
 

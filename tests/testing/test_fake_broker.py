@@ -1,6 +1,5 @@
 """The fake broker: the API and the behaviour of a real one, and one clear error where it has to give up."""
 
-import ast
 import inspect
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -15,10 +14,8 @@ from rqttl.protocol import scripts
 from rqttl.reaper import Reaper
 from rqttl.testing import Clock, FakeBroker, FakeUnavailable, NotSupportedByFake, fake_broker
 from tests.contract.clocked import START, at
-from tests.contract.fake_cannot import FAKE_CANNOT, FAKE_WAITS
 from tests.contract.looks import bodies
 from tests.drivers import redis_of
-from tests.repository import ROOT
 
 
 def api(kind: type) -> dict[str, inspect.Signature]:
@@ -161,25 +158,3 @@ def test_it_is_set_forward_and_back(fake: FakeBroker) -> None:
 
     assert fake.clock.now == at(-1_000)
     assert first < second < third
-
-
-FOLDER = ROOT / "tests" / "contract"
-
-
-def contract_tests() -> set[str]:
-    return {
-        f"{path.name}::{node.name}"
-        for path in FOLDER.glob("test_*.py")
-        for node in ast.parse(path.read_text(encoding="utf-8")).body
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
-    }
-
-
-def test_the_list_names_tests_that_exist_with_a_reason() -> None:
-    assert FAKE_CANNOT.keys() | FAKE_WAITS.keys() <= contract_tests()
-    assert FAKE_CANNOT.keys() & FAKE_WAITS.keys() == set()
-    assert all(len(why) > 20 for why in (*FAKE_CANNOT.values(), *FAKE_WAITS.values()))
-
-
-def test_nearly_all_contract_tests_run_on_the_fake() -> None:
-    assert len(FAKE_CANNOT) + len(FAKE_WAITS) < len(contract_tests()) / 15

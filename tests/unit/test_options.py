@@ -34,6 +34,7 @@ def test_an_option_that_is_not_given_has_its_default() -> None:
     assert options.message_ttl is None
 
 
+@pytest.mark.spec("TTL-02", "TTL-03", "TTL-05", "TTL-06", "A-016")
 @pytest.mark.parametrize("name", DURATIONS)
 @pytest.mark.parametrize("value", [-1, 60, True, 1.5, "5", "5 min", f"{MAX_DURATION + 1}ms", []])
 def test_a_duration_that_is_none_is_refused(name: str, value: object) -> None:

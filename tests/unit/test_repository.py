@@ -1,9 +1,7 @@
 """What holds for every committed file: volume, no paths of one machine, rows of the specification, mutants, CI."""
 
-import os
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -52,40 +50,6 @@ def test_lua_never_names_keys_and_arguments_by_position() -> None:
     by_position = re.compile(r"\b(?:KEYS|ARGV)\s*\[")
 
     assert [name_of(f) for f in lua_files("") if by_position.search(f.read_text(encoding="utf-8"))] == []
-
-
-#: Writes down its arguments and its environment, and does nothing else.
-MAKE = '#!/bin/sh\necho "make $*" >>"$HOME/calls"\nenv -0 >"$HOME/environment"\n'
-NEEDED = {
-    "PIP_FIND_LINKS": "/wheels",
-    "https_proxy": "http://proxy.invalid:3129",
-    "no_proxy": "a value with spaces, 'quotes' and\na second line",
-    "SSL_CERT_FILE": "/certificates.pem",
-    "PYTHON": "python3",
-}
-ODD = {"PYTHONPATH": "/elsewhere", "RQTTL_URL": "redis://elsewhere.invalid", "MAKEFLAGS": "-n", "PIPELINE": "1"}
-#: What a shell sets by itself.
-OF_THE_SHELL = {"PWD", "OLDPWD", "SHLVL", "_"}
-
-
-def run_ci(home: Path, **environment: str) -> dict[str, str]:
-    """Run `.ci/run` with a `make` that does nothing; the environment of the last call of it."""
-    programs = home / "bin"
-    programs.mkdir()
-    (programs / "make").write_text(MAKE)
-    (programs / "make").chmod(0o700)
-    own = {"HOME": str(home), "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
-    subprocess.run([ROOT / ".ci/run"], env={**own, **environment}, check=True)
-    lines = (home / "environment").read_text().rstrip("\0").split("\0")
-    return {name: value for name, _, value in (line.partition("=") for line in lines) if name not in OF_THE_SHELL}
-
-
-def test_a_run_checks_and_tests_once_with_what_it_needs_and_nothing_else(tmp_path: Path) -> None:
-    kept = run_ci(tmp_path, **NEEDED, **ODD)
-
-    assert kept.pop("PATH").startswith(f"{tmp_path}/bin{os.pathsep}")
-    assert kept == {**NEEDED, "HOME": str(tmp_path)}
-    assert (tmp_path / "calls").read_text() == "make setup\nmake check test\n"
 
 
 def test_a_mutant_changes_exactly_one_place_of_the_source_and_its_test_exists() -> None:

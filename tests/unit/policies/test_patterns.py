@@ -103,29 +103,6 @@ def test_the_leftmost_word_decides_between_patterns_of_single_words(queue: str, 
     assert in_order(SIX, queue) == in_order(SIX[::-1], queue) == patterns
 
 
-@pytest.mark.spec("A-076")
-@pytest.mark.parametrize(
-    "first,second",
-    [
-        ("a.b", "a.*"),
-        ("a.b", "#"),
-        ("a.*", "a.b.#"),
-        ("a.b.#", "a.#"),
-        ("a.*.#", "a.#"),
-        ("a.#", "*.#"),
-        ("a.*", "*.b"),
-        ("a.b.*", "a.*.c"),
-        ("a.*.*.#", "a.#"),
-        ("aaa.b.#", "a.*.*.#"),
-        ("a.b", "a.bb"),
-    ],
-)
-def test_the_more_specific_pattern_comes_first(first: str, second: str) -> None:
-    a, b = compiled(first, second)
-
-    assert a.rank < b.rank
-
-
 @given(sets.wildcards, sets.wildcards, sets.queues)
 def test_two_wildcards_that_match_one_name_never_tie(first: str, second: str, queue: str) -> None:
     a, b = compiled(first, second)

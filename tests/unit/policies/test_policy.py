@@ -43,6 +43,7 @@ def refusal(**changes: Any) -> str:
         ({"x-expires": "1s"}, "x-expires: no such queue option; did you mean expires?"),
         ({5: 1}, "options: expected the name of an option, got int 5"),
         ({"max-length": 1, "max_length": 1}, "max_length: given twice, with a hyphen and with an underscore"),
+        ({"min_ttl": "5m", "max_ttl": "1m"}, "min_ttl: 5m is more than max_ttl, 1m"),
     ],
 )
 def test_a_definition_that_is_no_mapping_of_options_is_refused(definition: object, rule: str) -> None:

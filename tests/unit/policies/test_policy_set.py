@@ -7,7 +7,7 @@ from rqttl.options import OPTIONS
 from rqttl.policies import PolicySet
 from rqttl.policies.explanation import explain
 from rqttl.policies.policy import origin_of
-from tests.unit.policies.sets import in_force, policy
+from tests.unit.policies.sets import policy
 
 SHORT = policy("short", "orders.#", lease="1s")
 LONG = policy("long", "#", lease="1m")
@@ -64,20 +64,6 @@ def test_a_changed_set_is_a_new_version_and_the_old_one_stays() -> None:
     assert first.changed([], [LIMIT]) == PolicySet(8, (SHORT,))
     assert first.changed([SHORT], [LONG]) is first
     assert first == PolicySet(7, (LIMIT, SHORT))
-
-
-@pytest.mark.spec("POL-07", "POL-08", "OPP-01")
-def test_matching_policies_come_by_priority_then_pattern_then_name() -> None:
-    low = policy("a", "orders.eu", priority=-1, lease="1s")
-    regex = Policy.read("c", "orders", {"lease": "1s"}, syntax="regex")
-    longer = Policy.read("z", "^orders", {"lease": "1s"}, syntax="regex")
-    twins = [policy(name, "orders.*", lease="1s") for name in ("y", "b", "x")]
-    high = policy("zz", "#", priority=1, lease="1s")
-    other = policy("d", "events.#", priority=9, lease="1s")
-    found = PolicySet(1, (low, regex, longer, *twins, high, other, LIMIT, policy("a", "orders.eu", True, lease="1s")))
-
-    assert [one.name for one in found.matching("orders.eu")] == ["zz", "b", "x", "y", "z", "c", "a"]
-    assert [one.name for one in found.matching("orders.eu", operator=True)] == ["a", "short"]
 
 
 def test_a_queue_without_a_policy_keeps_the_object_of_its_declared_options() -> None:
@@ -164,44 +150,6 @@ def test_of_other_options_the_operator_beats_the_declaration_and_that_beats_the_
     assert merged(name, user=one, operator=other) == other
     assert merged(name, declared=one, user=one, operator=other) == other
     assert [merged(name, declared=one), merged(name, user=one), merged(name, operator=one)] == [one, one, one]
-
-
-@pytest.mark.spec("POL-10", "W20", "OPP-09")
-def test_one_option_without_effect_switches_off_no_other() -> None:
-    policies = policy("p", "#", redelivery_jitter=0.5, max_length=5, dead_letter="q")
-
-    assert in_force("q", policies) == {"max_length": 5}
-
-
-@pytest.mark.spec("OPP-07")
-def test_without_policies_of_either_kind_the_declared_options_are_in_force() -> None:
-    policies = policy("p", "other", lease="1s"), policy("o", "other.#", True, lease="1s")
-
-    assert in_force("q") == {}
-    assert in_force("q", *policies, max_length=5) == {"max_length": 5}
-
-
-@pytest.mark.spec("A-081")
-@pytest.mark.parametrize("none", [None, "none"])
-def test_none_stops_inheritance_of_one_option_within_one_kind(none: object) -> None:
-    parent, child = policy("p", "#", max_length=5, lease="5s"), policy("c", "a.#", max_length=none)
-
-    assert in_force("a", parent, child) == {"lease": 5_000}
-    assert in_force("a", parent, child, max_length=9) == {"max_length": 9, "lease": 5_000}
-    assert in_force("a", parent, child, policy("o", "#", True, max_length=7)) == {"max_length": 7, "lease": 5_000}
-    assert in_force("a", parent, policy("o", "#", True, max_length=none)) == {"max_length": 5, "lease": 5_000}
-
-
-@pytest.mark.parametrize(
-    "template,made", [("EXP.{queue}", "EXP.orders"), ("{queue}.dead", "orders.dead"), ("x.{queue}/y", "x.orders/y")]
-)
-def test_a_queue_that_a_template_made_gets_no_target_from_a_template(template: str, made: str) -> None:
-    each = policy("each", "#", dead_letter_expired=template)
-
-    assert in_force("orders", each) == {"dead_letter_expired": template}
-    assert in_force(made, each) == {}
-    assert in_force(made, each, policy("other", "#", True, dead_letter_maxlen="{queue}.full")) == {}
-    assert in_force(made, each, policy("plain", "#", dead_letter_maxlen="full")) == {"dead_letter_maxlen": "full"}
 
 
 @pytest.mark.parametrize(

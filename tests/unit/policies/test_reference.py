@@ -55,7 +55,7 @@ def test_the_order_of_changes_leaves_no_trace(case: tuple[QueueOptions, list[Pol
     check(found.resolve(declared), declared, list(left.values()))
 
 
-@pytest.mark.spec("POL-07", "POL-08", "OPP-01")
+@pytest.mark.spec("POL-07", "POL-08", "OPP-01", "A-076")
 @settings(max_examples=150)
 @given(st.lists(sets.policies(), min_size=2, max_size=8), sets.queues)
 def test_each_kind_comes_in_the_order_of_the_reference(policies: list[Policy], queue: str) -> None:
