@@ -384,20 +384,6 @@ def test_a_namespace_for_several_vhosts_is_wrong_usage(run: Run, client: redis.R
     assert everything(client) == {}
 
 
-HOSTILE = [b"", b"[]", b"\xff\xfe", b'{"queues": 5}', b"<a", b'{"resources": 5}', b"[" * 100_000]
-
-
-@pytest.mark.parametrize("system", FILES)
-@pytest.mark.parametrize("content", HOSTILE, ids=range(len(HOSTILE)))
-def test_a_bad_file_of_another_broker_is_refused_whole(
-    run: Run, client: redis.Redis, system: str, content: bytes
-) -> None:
-    result = run("import", system, "-", "--yes", stdin=content)
-
-    assert everything(client) == {}
-    assert (result.exit_code, result.stdout) == (2, "") or "nothing changes" in result.stdout
-
-
 def test_reasons_come_once_and_each_setting_with_verbose(run: Run) -> None:
     queues = [{"vhost": "/", "name": name, "arguments": {"x-max-priority": 9}} for name in "abc"]
     file = json.dumps({"queues": queues}).encode()

@@ -16,10 +16,8 @@ from rqttl.doctor.findings import Finding
 from rqttl.flows.steps import Flow, Now
 from tests.cli.conftest import Run, check_golden
 from tests.cli.processes import on_terminal
-from tests.contract.clocked import START, Clocked
+from tests.contract.clocked import Clocked
 from tests.servers import Server
-
-NOBODY = f"{START - 9}-100000"
 
 
 @pytest.fixture

@@ -215,17 +215,6 @@ def test_a_fresh_embedded_server_has_no_problem_and_no_warning(
     assert result.stdout.splitlines()[-1].startswith("0 problems, 0 warnings, ")
 
 
-@pytest.mark.parametrize("words", [("queue", "ls"), ("server",)])
-@pytest.mark.parametrize("url", ["embedded://here", "embedded:///data?x=1", "embedded://me:hunter2@host/data"])
-def test_an_embedded_url_of_another_form_is_wrong_usage(words: tuple[str, ...], url: str) -> None:
-    result = CliRunner().invoke(cli, ["--url", url, *words])
-
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("rqttl: url: expected embedded:///absolute/path")
-    assert result.stderr.count("\n") == 1
-    assert "hunter2" not in result.stderr
-
-
 def test_a_folder_with_foreign_files_counts_as_no_redis(tmp_path: Path) -> None:
     (tmp_path / "version").write_text("mine")
 

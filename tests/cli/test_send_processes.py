@@ -303,18 +303,6 @@ def handlers() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("handlers")
-@pytest.mark.parametrize(
-    "number, word", [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated"), (signal.SIGHUP, "hung up")]
-)
-def test_a_signal_acts_at_once_while_no_call_is_running(number: int, word: str) -> None:
-    with pytest.raises(SignalReceived) as caught, SignalGuard():
-        signal.raise_signal(number)
-
-    caught.value.position = " after line 7"
-    assert str(caught.value) == f"{word} after line 7"
-
-
-@pytest.mark.usefixtures("handlers")
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_waits_for_the_end_of_a_deferring_block(number: int) -> None:
     done = []

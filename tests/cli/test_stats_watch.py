@@ -194,24 +194,6 @@ def test_a_watch_fits_a_terminal_that_changes_its_size(broker: Broker, redis_url
 
 
 @pytest.mark.slow
-def test_a_watch_outlives_redis(start_server: Callable[..., Server]) -> None:
-    server = start_server()
-    with Broker(server.client()) as broker:
-        broker.declare_queue("orders")
-
-        with Terminal(*WATCH, "orders", "--url", server.url) as terminal:
-            terminal.until("1 queue")
-            server.kill()
-            terminal.until("Redis does not answer: ")
-            terminal.until("trying again")
-            server.start()
-            terminal.until("not there: orders")
-            broker.declare_queue("orders").enqueue_many([b"x"] * 4_321)
-            terminal.until("4,321")
-            assert terminal.interrupt() == 0
-
-
-@pytest.mark.slow
 def test_a_redis_that_hangs_does_not_keep_ctrl_c(start_server: Callable[..., Server]) -> None:
     server = start_server()
     with Broker(server.client()) as broker:
@@ -226,33 +208,6 @@ def test_a_redis_that_hangs_does_not_keep_ctrl_c(start_server: Callable[..., Ser
             server.process.send_signal(signal.SIGCONT)
 
     assert terminal.raw.count(LEAVE) == 1
-
-
-@pytest.mark.slow
-def test_a_watch_that_is_terminated_leaves_the_screen_too(broker: Broker, redis_url: str) -> None:
-    broker.declare_queue("orders")
-
-    with Terminal(*WATCH, "--url", redis_url) as terminal:
-        terminal.until("orders")
-        terminal.process.terminate()
-        assert terminal.end() == 143
-
-    assert LEAVE in terminal.raw
-    assert terminal.raw.endswith(b"rqttl: terminated\r\n")
-
-
-@pytest.mark.slow
-def test_a_watch_on_a_dumb_terminal_prints_tables(broker: Broker, redis_url: str) -> None:
-    broker.declare_queue("orders")
-
-    printed = on_terminal(*WATCH, "--count", "2", "--url", redis_url, TERM="dumb", PYTHONIOENCODING="ascii")
-
-    assert printed.isascii(), "no bars that it cannot show"
-    assert "\x1b" not in printed
-    assert [line.split()[0] for line in printed.splitlines() if line.startswith(("queue", "orders"))] == [
-        "queue",
-        "orders",
-    ] * 2
 
 
 @pytest.mark.slow
