@@ -15,9 +15,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from tests.chaos import judge, run
+from tests.chaos import run
 from tests.chaos.cast import QUEUES
-from tests.chaos.journal import read
 from tests.chaos.nemeses import NAMES, ON_SERVER
 from tests.chaos.stage import ENOUGH, Stage
 from tests.chaos.wire import FAULTS, Wire
@@ -85,25 +84,6 @@ def test_a_round_in_which_messages_are_stolen_is_a_failed_one(
     verdict = run.play("theft", 2.0, ("theft",), binary, tmp_path)
 
     assert verdict.bad["lost"] > 0
-
-
-def test_a_failed_campaign_keeps_its_journals_and_shows_the_way_of_a_message(tmp_path: Path) -> None:
-    (tmp_path / "sender.journal").write_text(
-        '{"t":1,"p":"director","k":"queue","q":"q","options":{},"dead":null}\n'
-        '{"t":2,"p":"sender","k":"send","n":"1","q":"q","ids":["m-1"]}\n'
-        '{"t":3,"p":"sender","k":"sent","n":"1","told":[["stored",null]]}\n'
-        '{"t":4,"p":"director","k":"note","text":"killed the server"}\n'
-        '{"t":5,"p":"sender","k":"send","n":"2","q":"q","id'
-    )
-    result = run.Result()
-
-    run.note(result, "7.0", judge.judge(read(tmp_path)), tmp_path)
-
-    assert [(name, folder, [one.kind for one in found]) for name, folder, found in result.failures] == [
-        ("7.0", tmp_path, ["lost"])
-    ]
-    way = (tmp_path / "timeline-m-1.txt").read_text()
-    assert [line.split()[3] for line in way.splitlines()] == ["send", "sent", "note"]
 
 
 @pytest.fixture

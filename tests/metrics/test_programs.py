@@ -84,18 +84,6 @@ def test_queues_are_served_until_a_signal(start: Start, broker: Broker, number: 
     assert program.stop(number) == 0
 
 
-def test_the_exporter_goes_on_while_redis_is_away(start: Start, start_server: Callable[..., Server]) -> None:
-    server = start_server()
-    program = start("metrics", "--listen", "127.0.0.1:0", url=server.url)
-    assert value(parse(fetch(program.port)[2]), "rqttl_up") == 1
-    server.kill()
-
-    assert value(parse(fetch(program.port)[2]), "rqttl_up") == 0
-
-    server.start()
-    until(lambda: value(parse(fetch(program.port)[2]), "rqttl_up") == 1)
-
-
 def test_once_prints_the_metrics_and_json_prints_the_samples(run: Run, broker: Broker) -> None:
     broker.declare_queue("q").enqueue(b"x")
 

@@ -3,9 +3,6 @@
 import pytest
 
 from tests.bench.compare import __main__ as compare
-from tests.bench.compare.candidates import Candidate, prepared
-from tests.bench.compare.running import Bench
-from tests.bench.measure import running_server
 
 pytestmark = pytest.mark.once
 
@@ -21,14 +18,3 @@ def test_a_comparison_measures_sending_and_consuming_against_redis_py(capsys: py
     assert all(float(row[-10].replace(",", "")) > 0 for row in rows)  # messages a second
     [reached] = [line for line in lines if line[:4] == ["consume,", "against", "raw", *line[3:4]]]
     assert float(reached[3]) > 0
-
-
-def test_a_program_that_fails_is_named_with_its_last_line() -> None:
-    absent: compare.Absent = {}
-    broken = Candidate("broken", "rqttl", "no_such_program.py", frozenset({"single"}), int)
-    with running_server() as server, Bench(server, {"rqttl": prepared("rqttl")}) as bench:
-        found = compare.measure(bench, compare.parsed(["--workloads", "single"]), [broken], absent)
-
-    assert found == {}
-    assert "no_such_program.py" in absent["broken", "single"]
-    assert "No such file" in absent["broken", "single"]

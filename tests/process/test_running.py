@@ -59,32 +59,6 @@ def test_a_signal_lets_the_handlers_finish_and_frees_the_rest_at_once(
 
 
 @BOTH
-def test_a_signal_ends_a_worker_that_waits(queue: Queue, spawn: Callable[..., Process], number: signal.Signals) -> None:
-    queue.purge()
-    worker = spawn("run")
-    worker.hear_waiting()
-
-    worker.send(number)
-
-    assert worker.hear() == ["counts", "0", "0", "0"]
-    assert worker.end()[0] == 0
-    assert queue.stats().consumers == 0
-
-
-def test_a_signal_that_comes_twice_at_once_is_one(queue: Queue, spawn: Callable[..., Process]) -> None:
-    worker = spawn("run", same=3600)
-    worker.hear()
-
-    worker.send(signal.SIGTERM)
-    until(lambda: queue.stats().ready == 3)
-    worker.send(signal.SIGTERM)
-    worker.go_on()
-
-    assert worker.hear() == ["done", "1"]
-    assert worker.end()[0] == 0
-
-
-@BOTH
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_second_signal_ends_the_worker_as_ever(
     queue: Queue, client: redis.Redis, spawn: Callable[..., Process], threads: int, number: signal.Signals
@@ -154,31 +128,6 @@ def running(durable: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.Log
         yield Running(durable, broker, pool, caplog)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_a_run_outlives_a_restart_of_the_server(running: Running, threads: int) -> None:
-    begun = threading.Semaphore(0)
-    handled: list[bytes] = []
-
-    def handle(delivery: Delivery) -> None:
-        handled.append(delivery.body)
-        begun.release()
-
-    running.queue.enqueue(b"before")
-    counts = running.start(handle, threads)
-    assert begun.acquire(timeout=PATIENCE)
-    until(lambda: running.queue.stats().acked == 1)
-    running.server.kill()
-    running.await_log("Redis is away")
-    running.server.start()
-    running.queue.enqueue(b"after")
-    assert begun.acquire(timeout=PATIENCE)
-    running.stop.set()
-
-    assert counts.result(timeout=PATIENCE) == RunCounts(2, 0, 0)
-    assert handled == [b"before", b"after"]
-    assert (running.queue.stats().acked, running.queue.stats().leased) == (2, 0)
-
-
 def test_a_server_that_is_away_at_the_start_is_waited_for(running: Running) -> None:
     running.queue.enqueue(b"x")
     running.server.kill()
@@ -202,7 +151,8 @@ def test_a_run_that_stops_while_the_server_is_away_and_owes_nothing_ends_well(ru
     running.server.start()
 
 
-def test_a_failure_that_cannot_be_given_back_comes_again_when_its_lease_ends(running: Running) -> None:
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_failure_that_cannot_be_given_back_comes_again_when_its_lease_ends(running: Running, threads: int) -> None:
     deliveries: list[int] = []
 
     def handle(delivery: Delivery) -> None:
@@ -214,7 +164,7 @@ def test_a_failure_that_cannot_be_given_back_comes_again_when_its_lease_ends(run
         running.stop.set()
 
     running.queue.enqueue(b"x")
-    counts = running.start(handle)
+    counts = running.start(handle, threads)
     running.await_log("could not be settled")
     running.server.start()
 

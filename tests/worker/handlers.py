@@ -110,13 +110,6 @@ def by_word(value: Any) -> None:
         raise ValueError("broken")
 
 
-def release_once(delivery: rqttl.Delivery) -> None:
-    if not (HOME / "released").exists():
-        (HOME / "released").touch()
-        raise rqttl.Release
-    note("done", delivery.id, delivery.delivery_count)
-
-
 def settles(delivery: rqttl.Delivery) -> None:
     """Settle early, and go on."""
     delivery.renew("5m")

@@ -157,21 +157,6 @@ def test_another_message_with_the_sequence_of_a_finished_one_is_handled(
     assert (delivery.sequence, delivery.delivery_count, delivery.settled) == (sequence, 2, None)
 
 
-def test_a_message_for_the_first_queue_overtakes_the_second_one_at_work(broker: Broker) -> None:
-    first, second = broker.declare_queue("a"), broker.declare_queue("b")
-    second.enqueue_many(["b"] * 3000)
-    order: list[str] = []
-
-    def handle(value: str) -> None:
-        order.append(value)
-        if len(order) == 100:
-            first.enqueue("a")
-
-    Worker(broker, ["a", "b"], call=handle, processes=0, burst=True).run()
-
-    assert order.index("a") < 2900
-
-
 def test_an_idle_worker_wakes_up_for_any_of_its_queues(broker: Broker) -> None:
     queues = [broker.declare_queue(f"q{n}") for n in range(20)]
     waiting, order = threading.Event(), list[str]()

@@ -30,15 +30,6 @@ def test_a_function_gets_the_value_and_its_return_acks(spawn: Spawn, queue: Queu
     assert queue.stats().acked == 3
 
 
-def test_a_released_message_counts_as_no_failure(spawn: Spawn, queue: Queue) -> None:
-    queue.enqueue("x", id="1")
-
-    worker = spawn("q --processes 1 --burst --delivery", call="release_once")
-
-    assert worker.end() == 0
-    assert worker.journal("done") == [["done", "1", "1"]]
-
-
 def test_a_handler_may_settle_and_renew_its_delivery_itself(spawn: Spawn, broker: Broker) -> None:
     queue = broker.declare_queue("q", dead_letter="dead")
     queue.enqueue("x")
@@ -87,25 +78,6 @@ def test_a_default_handler_decides_about_unknown_types(spawn: Spawn, broker: Bro
     assert worker.end() == 0
     assert worker.journal() == [["mail", "1"]]
     assert [letter.deaths[0].description for letter in broker.queue("dead").peek()] == ["an unknown type"] * 2
-
-
-def test_the_log_tells_what_happens_next_to_a_message(spawn: Spawn, broker: Broker) -> None:
-    queue = broker.declare_queue("q", dead_letter="{queue}/dead", max_deliveries=2)
-    broker.declare_queue("gone", max_deliveries=1)
-    queue.enqueue_many([Message("reject", id="r"), Message("fail", id="f")])
-    broker.queue("gone").enqueue("fail", id="g")
-
-    words = ["q", "gone", "--processes", "1", "--idle-exit", "2s", "--retry-delay", "1s", "--retry-jitter", "0"]
-    worker = spawn(*words, call="by_word")
-
-    assert worker.end() == 0
-    lines = [line.partition(" WARNING ")[2] for line in worker.log().splitlines() if " WARNING " in line]
-    assert sorted(lines) == [
-        "queue gone: message g gave up: the queue has no dead_letter (1 of 1): ValueError: broken",
-        "queue q: message f failed, again in 1.0 s (1 of 2): ValueError: broken",
-        "queue q: message f gave up: dead letter in q/dead (2 of 2): ValueError: broken",
-        "queue q: message r rejected: not mine (dead letter in q/dead)",
-    ]
 
 
 def test_a_worker_of_a_program_with_plain_logging_prints_tracebacks(
