@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -570,19 +569,6 @@ def test_a_batch_fails_in_the_middle_of_a_range_and_tells_the_unread_rest(clocke
     with pytest.raises(DataLoss, match=f"queue 'a': messages after .*, the highest of them {sequences[396]}"):
         list(batches)
     assert 0 < first < 396
-
-
-def test_messages_that_were_lost_before_the_plan_are_no_loss_of_the_batch(
-    clocked: Clocked, load: Load, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.WARNING, "spark_connectors")
-    queue = clocked.declare_queue("a")
-    queue.enqueue_many([b"stays", Message(b"goes", ttl="5ms"), b"stays"])
-    clocked.advance(10)
-    queue.sweep()
-
-    assert len(load(queues="a").rows()) == 2
-    assert caplog.records == []
 
 
 def test_messages_that_were_handled_between_plan_and_read_are_no_loss(clocked: Clocked, load: Load) -> None:

@@ -62,16 +62,6 @@ def test_a_second_time_they_are_unavailable(job: Make, broker: Broker) -> None:
     assert len(ids(broker.queue("orders"))) == 100
 
 
-def test_a_message_that_died_again_is_another_letter(job: Make, broker: Broker) -> None:
-    letters = bury(broker, 3)
-    chosen = rows(letters)
-    job("redrive").task(chosen)
-    broker.queue("orders").reject_many(broker.queue("orders").receive_many(3))
-
-    assert counts(job("redrive").task(chosen))["unavailable"] == 3
-    assert len(ids(letters)) == 3
-
-
 def test_a_letter_without_room_stays_and_is_told(job: Make, broker: Broker) -> None:
     letters = bury(broker, 10)
     broker.queue("orders").update(max_length=6, overflow="reject-publish")
@@ -119,18 +109,6 @@ def test_without_the_column_source_a_message_that_never_died_stays(job: Make, br
 
     assert counts(job("redrive").task(rows(letters))) == {"moved": 2, "refused no_source": 1}
     assert ids(letters) == ["alive"]
-
-
-@pytest.mark.parametrize("operation", ["redrive", "purge"])
-def test_leased_letters_stay(operation: str, job: Make, broker: Broker) -> None:
-    letters = bury(broker, 3)
-    chosen = rows(letters)
-    held = letters.receive()
-    assert held is not None
-
-    assert counts(job(operation).task(chosen))["unavailable"] == 1
-    held.nack()
-    assert ids(letters) == ["m-0"]
 
 
 @pytest.mark.parametrize("operation", ["redrive", "purge"])
