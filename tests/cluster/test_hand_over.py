@@ -3,8 +3,6 @@
 import asyncio
 import logging
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,39 +23,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 #: Queues of three nodes. Rejected messages of the first go to the second, and expired ones to the third.
 SOURCE, TARGET, OTHER = names("q")
-
-#: A client that rejects a message. It kills itself before or after the n-th call of a script.
-DIES = """
-import os, signal, sys
-import rqttl
-from rqttl.protocol.commands import Command
-from rqttl.store.driver import driver_of
-url, queue, script, count, moment = sys.argv[1:]
-broker = rqttl.connect(url)
-driver = driver_of(broker)
-perform, left = driver.step, int(count)
-def step(one):
-    global left
-    is_it = isinstance(one, Command) and one.script.name == script
-    left -= is_it
-    if is_it and left == 0 and moment == "before":
-        os.kill(os.getpid(), signal.SIGKILL)
-    answer = perform(one)
-    if is_it and left == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return answer
-driver.step = step
-queue = broker.queue(queue)
-queue.reject_many(queue.receive_many(1))
-"""
-#: Script, number of its call, and moment.
-KILLS = {
-    "before it asks for the page": ("relay", "1", "before"),
-    "with the page": ("relay", "1", "after"),
-    "when the target has the page": ("accept", "1", "after"),
-    "before the page is closed": ("relay", "2", "before"),
-    "when the page is closed": ("relay", "2", "after"),
-}
 
 
 @pytest.fixture
@@ -90,24 +55,6 @@ def away(cluster: ClusterServers, server: Server, how: str) -> Iterator[None]:
             server.process.wait()
             server.start()
         until(cluster.agrees)
-
-
-def test_a_letter_arrives_whenever_its_mover_is_killed(cluster: ClusterServers, broker: Broker) -> None:
-    sources = [broker.declare_queue(f"{SOURCE}/{n}", dead_letter=TARGET) for n in range(len(KILLS))]
-    clients = []
-    for source, kill in zip(sources, KILLS.values(), strict=True):
-        source.enqueue(source.name.encode())
-        clients.append(subprocess.Popen([sys.executable, "-c", DIES, cluster.url(), source.name, *kill]))
-    assert [client.wait() for client in clients] == [-signal.SIGKILL] * len(KILLS)
-
-    def all_arrived() -> bool:
-        for source in sources:
-            source.sweep()
-        return len(bodies(broker, TARGET)) >= len(KILLS)
-
-    until(all_arrived)
-    Reaper(broker).run_once()
-    assert sorted(bodies(broker, TARGET)) == [source.name.encode() for source in sources]
 
 
 @pytest.mark.parametrize("how", ["hangs", "is dead", "is full"])
