@@ -18,6 +18,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 #: Commands whose lines are never folded: bodies of messages, and a file for `apply`.
 WHOLE = {("receive",), ("export",), ("metrics",)}
+#: The name of a queue for which narrow tables have no room.
+LONG = f"work.{'x' * 40}"
 
 
 def test_tables_fit_with_any_names_of_queues(broker: Broker, redis_url: str) -> None:
@@ -31,16 +33,39 @@ def test_tables_fit_with_any_names_of_queues(broker: Broker, redis_url: str) -> 
         assert printed.count("a") >= 128  # folded, not cut
 
 
-@pytest.mark.parametrize("path", [*ANSWERING, ("completion",)], ids=" ".join)
-def test_without_colours_there_is_none(broker: Broker, redis_url: str, path: CommandPath) -> None:
-    queue = broker.declare_queue("orders", dead_letter="dead")
-    queue.enqueue(b"x", id="x")
+#: Runs commands one after the other, and prints the end of each.
+ONE_BY_ONE = """
+import sys
+from rqttl.cli import main
+for sys.argv[1:] in {}:
+    try:
+        main()
+    except SystemExit:
+        print("\\x04")
+sys.exit()"""
 
-    with Terminal(*argv(path, optional=True), RQTTL_URL=redis_url, NO_COLOR="1") as terminal:
+
+def printed_by_each(client: redis.Redis, paths: list[CommandPath], columns: int = 80, **changed: str) -> list[str]:
+    """What commands print on a terminal, each in a namespace of its own with queues and messages."""
+    lines = []
+    for number, path in enumerate(paths):
+        broker = Broker(client, f"n{number}")
+        broker.declare_queue("orders")
+        broker.declare_queue(LONG, dead_letter="orders").enqueue(b"x " * 300, id="x", ttl=0, headers={"a": "b " * 100})
+        broker.queue(LONG).stats()
+        watch = ("--watch", "--count", "2", "--interval", "100ms", LONG) if path == ("stats",) else ()
+        lines.append([*argv(path, optional=True), *watch, *["--namespace", f"n{number}"] * (path in ANSWERING)])
+    with Terminal(first=ONE_BY_ONE.format(lines), columns=columns, **changed) as terminal:
         terminal.end()
+    *printed, rest = terminal.raw.decode().replace("\r\n", "\n").split("\x04\n")
+    assert (len(printed), all(printed), rest) == (len(paths), True, "")
+    return printed
 
-    assert terminal.raw
-    assert STYLE.search(terminal.raw.decode()) is None
+
+def test_without_colours_there_is_none(client: redis.Redis, redis_url: str) -> None:
+    printed = printed_by_each(client, [*ANSWERING, ("completion",)], RQTTL_URL=redis_url, NO_COLOR="1")
+
+    assert [text for text in printed if STYLE.search(text)] == []
 
 
 def test_with_colours_heads_are_bold(broker: Broker, redis_url: str) -> None:
@@ -66,18 +91,13 @@ def test_characters_that_the_encoding_lacks_are_escaped(broker: Broker, redis_ur
     assert [one.stderr for one in done] == [b"", b""]
 
 
-@pytest.mark.parametrize("path", [path for path in ANSWERING if path not in WHOLE], ids=" ".join)
-def test_on_a_dumb_terminal_everything_fits(broker: Broker, redis_url: str, path: CommandPath) -> None:
-    broker.declare_queue("orders")
-    name = f"work.{'x' * 40}"
-    broker.declare_queue(name, dead_letter="orders").enqueue(b"x " * 300, id="x", ttl=0, headers={"a": "b " * 100})
-    broker.queue(name).stats()
-    watch = ("--watch", "--count", "2", "--interval", "100ms", name) if path == ("stats",) else ()
+def test_on_a_dumb_terminal_everything_fits(client: redis.Redis, redis_url: str) -> None:
+    folded = [path for path in ANSWERING if path not in WHOLE]
 
-    printed = on_terminal(*argv(path, optional=True), *watch, columns=60, TERM="dumb", RQTTL_URL=redis_url)
+    printed = printed_by_each(client, folded, 60, TERM="dumb", RQTTL_URL=redis_url)
 
-    assert [line for line in printed.split("\n") if len(line) > 60] == []
-    assert "\x1b" not in printed
+    assert [line for text in printed for line in text.split("\n") if len(line) > 60] == []
+    assert "\x1b" not in "".join(printed)
 
 
 ERROR = ("send", "orders", "x", "--ttl", "soon")
