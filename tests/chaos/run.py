@@ -117,13 +117,7 @@ def _rest(stage: Stage, over: Callable[[float], bool], seconds: float) -> bool:
     return False
 
 
-def _harm(
-    stage: Stage,
-    kinds: ByName,
-    nemeses: tuple[str, ...],
-    over: Callable[[float], bool],
-    seed: str,
-) -> None:
+def _harm(stage: Stage, kinds: ByName, nemeses: tuple[str, ...], over: Callable[[float], bool], seed: str) -> None:
     """Let one nemesis after the other strike. One that fails is a fault of the campaign, and is told as such."""
     chance = random.Random(seed)
     strikes = [strike for name in nemeses for strike in kinds.get(name, ())]

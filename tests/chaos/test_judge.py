@@ -213,7 +213,7 @@ BROKEN: dict[str, dict[str, Callable[[], Any]]] = {
     "out of order": {
         "batch out of order": lambda: (
             History().send("a", "b").handle("b", sequence=f"{START}-1").handle("a", sequence=f"{START}-2")
-        ),
+        )
     },
     "told wrongly": {
         "queue that does not follow its policy": lambda: History().policy(1).policies(1, q=2),

@@ -249,8 +249,7 @@ def test_a_bug_is_one_line_and_a_traceback_only_when_asked_for(run: Run, monkeyp
 def test_a_server_that_hangs_up_may_want_tls_or_none(url: str, hint: str) -> None:
     with rqttl.connect(url) as broker:
         explained = explain_redis(
-            redis.ConnectionError("Error while reading from h:1 : (104, 'Connection reset by peer')"),
-            broker,
+            redis.ConnectionError("Error while reading from h:1 : (104, 'Connection reset by peer')"), broker
         )
 
     assert explained is not None

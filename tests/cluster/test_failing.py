@@ -414,9 +414,7 @@ def test_the_wrong_topology_is_one_clear_line(connect: Any, replicated: ClusterS
     )
 
 
-def test_a_node_that_refuses_several_slots_names_the_remedy_and_what_is_stored_is_told(
-    plain: ClusterServers,
-) -> None:
+def test_a_node_that_refuses_several_slots_names_the_remedy_and_what_is_stored_is_told(plain: ClusterServers) -> None:
     name, wrong = QUEUES[SHARED], CliRunner(env={"RQTTL_URL": f"redis://127.0.0.1:{plain.ports[SHARED]}"})
     with rqttl.connect(plain.url()) as broker:
         broker.declare_queue(name, dead_letter=names("t")[SHARED])

@@ -562,10 +562,7 @@ def test_a_wrong_value_is_refused_by_name_and_changes_nothing(
 ) -> None:
     queue = clocked.declare_queue("q", max_length=5)
     before = everything(client)
-    calls: list[Callable[[], object]] = [
-        lambda: queue.update(**given),
-        lambda: clocked.declare_queue("other", **given),
-    ]
+    calls: list[Callable[[], object]] = [lambda: queue.update(**given), lambda: clocked.declare_queue("other", **given)]
 
     for call in calls:
         with pytest.raises(InvalidInput, match=rf"^{name}: "):
@@ -586,10 +583,7 @@ def test_policies_only_tighten_limits_and_a_burst_without_a_rate_is_left_out(clo
     assert queue.explain()["rate"].source == "declared"
     assert queue.explain()["burst"].source == "policy p"
     lost = {one.source: one.reason for one in queue.explain()["rate"].lost}
-    assert lost == {
-        "policy p": "overridden by declared (lower)",
-        "operator policy o": "overridden by declared (equal)",
-    }
+    assert lost == {"policy p": "overridden by declared (lower)", "operator policy o": "overridden by declared (equal)"}
     queue.update(rate=None, burst=None)
     clocked.set_policy("p", "*", {"burst": 3})
     clocked.delete_policy("o", operator=True)

@@ -529,12 +529,7 @@ def test_single_messages_do_not_move_to_a_far_queue(slotted: ClockedBroker) -> N
 
 @pytest.mark.parametrize(
     "is_slotted, a, b, far",
-    [
-        (True, "s", "s/t", False),
-        (True, "{x}a", "{x}b", False),
-        (True, "s", "t", True),
-        (False, "s", "t", False),
-    ],
+    [(True, "s", "s/t", False), (True, "{x}a", "{x}b", False), (True, "s", "t", True), (False, "s", "t", False)],
 )
 def test_queues_are_far_in_different_slots(is_slotted: bool, a: str, b: str, far: bool) -> None:
     assert Keyspace(slotted=is_slotted).in_another_slot(a, b) is far

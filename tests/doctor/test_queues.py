@@ -225,11 +225,7 @@ def test_arrivals_that_nobody_swept_are_overdue_and_those_held_back_for_a_minute
     queue.enqueue_many([b"x", Message(b"late", delay="1s")])
     clocked.advance((1 + seconds) * 1000)
     level, overdue, _ = server(clocked, "reaper")
-    assert (level, overdue.partition(" by up to ")[0], overdue[-6:]) == (
-        "warning",
-        "no reaper runs; overdue",
-        "orders",
-    )
+    assert (level, overdue.partition(" by up to ")[0], overdue[-6:]) == ("warning", "no reaper runs; overdue", "orders")
     queue.sweep()
 
     found = [(name, level, text.partition(", the first")[0]) for name, level, text in wrong(clocked)]

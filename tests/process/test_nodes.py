@@ -103,10 +103,7 @@ def test_with_clocks_that_differ_nothing_is_swept_early_or_late(
 
 @pytest.mark.parametrize(
     "ahead, swept",
-    [
-        (5_000, [(10_000, "b"), (15_000, "b2"), (19_000, "a")]),
-        (-5_000, [(15_000, "b"), (19_000, "a"), (25_000, "b2")]),
-    ],
+    [(5_000, [(10_000, "b"), (15_000, "b2"), (19_000, "a")]), (-5_000, [(15_000, "b"), (19_000, "a"), (25_000, "b2")])],
 )
 def test_a_jump_of_the_clock_of_a_node_moves_only_its_queues(
     world: World, ahead: int, swept: list[tuple[int, str]]

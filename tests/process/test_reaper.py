@@ -304,8 +304,7 @@ def ended(server: Server, client: redis.Redis) -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.parametrize("role", ["worker", "reaper"])
 @pytest.mark.parametrize(
-    "outage, trouble",
-    [(loading, "refuses for now"), (without_primary, "refuses for now"), (ended, "does not answer")],
+    "outage, trouble", [(loading, "refuses for now"), (without_primary, "refuses for now"), (ended, "does not answer")]
 )
 def test_a_worker_and_a_reaper_wait_for_redis_at_the_start_and_later(
     start_server: Callable[..., Server],

@@ -96,11 +96,7 @@ def test_an_option_of_another_kind_of_job_is_refused(use: Use, name: str, value:
         ("url", "redis://h, redis://i", "; for several servers, make a union of one read for each"),
         ("url", "redis+cluster://h,redis+cluster://i", "; for several servers, make a union of one read for each"),
         ("url", "redis+cluster://h?sentinel_username=x", "expected db, username, password or slotted after '?'"),
-        (
-            "url",
-            "redis://h?ssl_ca_certs=x",
-            "expected db, username, password or slotted after '?', got 'ssl_ca_certs'",
-        ),
+        ("url", "redis://h?ssl_ca_certs=x", "expected db, username, password or slotted after '?', got 'ssl_ca_certs'"),
         ("url", "embedded://", "url: expected redis://, or what `rqttl server` prints, not embedded://"),
         ("tlsCaFile", "x", "tlsCaFile: needs a url that begins with rediss://"),
         ("username", "", "username: expected printable text, got ''"),

@@ -46,21 +46,9 @@ def in_spark(url: Any) -> Options:
         ("rediss+cluster://u:s3cret@b,[::1]:5/0", "rediss+cluster://b:6379/0", {"places": (B, ("::1", 5)), **USER}),
         ("redis+cluster://:s3@c,s3@a,b/", "redis+cluster://a:6379/0", {"places": (A, B), "password": "s3@c,s3"}),
         ("redis+sentinel://a/main", "redis+sentinel://a:26379/main/0", S),
-        (
-            "redis+sentinel://a:1,b/main/",
-            "redis+sentinel://a:1/main/0",
-            {**S, "places": (("a", 1), ("b", 26379))},
-        ),
-        (
-            "rediss+sentinel://u:s3cret@a/main/3",
-            "rediss+sentinel://a:26379/main/3",
-            {**S, **USER, "database": 3},
-        ),
-        (
-            "redis+sentinel://a/m%2Fn?db=4",
-            "redis+sentinel://a:26379/m/n/4",
-            {**S, "service": "m/n", "database": 4},
-        ),
+        ("redis+sentinel://a:1,b/main/", "redis+sentinel://a:1/main/0", {**S, "places": (("a", 1), ("b", 26379))}),
+        ("rediss+sentinel://u:s3cret@a/main/3", "rediss+sentinel://a:26379/main/3", {**S, **USER, "database": 3}),
+        ("redis+sentinel://a/m%2Fn?db=4", "redis+sentinel://a:26379/m/n/4", {**S, "service": "m/n", "database": 4}),
         (
             "redis+sentinel://a/main?sentinel_username=u&sentinel_password=s3cret",
             "redis+sentinel://a:26379/main/0",

@@ -7,14 +7,7 @@ from typing import Any
 import pytest
 import redis
 from redis.crc import key_slot
-from redis.exceptions import (
-    AskError,
-    ClusterDownError,
-    MovedError,
-    NoScriptError,
-    ResponseError,
-    TryAgainError,
-)
+from redis.exceptions import AskError, ClusterDownError, MovedError, NoScriptError, ResponseError, TryAgainError
 
 from rqttl.events import Events
 from rqttl.flows.steps import Pipeline, Read, ReadEachNode

@@ -221,10 +221,7 @@ def test_a_registry_that_gives_no_page_is_an_error(reply: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "flow,call,answer,wrong,result",
-    [
-        (steps.server_time, ("TIME",), [[b"7", b"9999"]], [7], 7009),
-    ],
+    "flow,call,answer,wrong,result", [(steps.server_time, ("TIME",), [[b"7", b"9999"]], [7], 7009)]
 )
 def test_a_question_to_servers_is_one_plain_command(
     flow: Callable[[], Flow[int]], call: tuple[str, ...], answer: Any, wrong: Any, result: int

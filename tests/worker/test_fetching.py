@@ -128,9 +128,7 @@ def test_a_worker_that_leaves_a_queue_gives_back_what_was_handed_to_it_uncounted
         assert [(one.body, one.delivery_count) for one in queue.receive_many(9)] == [(b"1", 1), (b"2", 1)]
 
 
-def test_a_finished_message_whose_ack_came_late_is_acked_unseen(
-    late: tuple[ClockedBroker, QueueSource, str],
-) -> None:
+def test_a_finished_message_whose_ack_came_late_is_acked_unseen(late: tuple[ClockedBroker, QueueSource, str]) -> None:
     broker, source, _ = late
 
     assert source.claim(1, 0)[0] == []
