@@ -28,6 +28,8 @@ from rqttl.errors import ScriptsForgotten
 #: The classes of all errors that may end by themselves; `is_away` chooses among their instances.
 TEMPORARY = (RedisError, ScriptsForgotten)
 
+#: The longest rest of a node in ms. No longer, since leases may end meanwhile.
+LONGEST_REST = 2_000
 #: Refusals with a class in redis-py. Their texts lack the code.
 _CLASSES = (AskError, BusyLoadingError, ClusterDownError, MasterDownError, ReadOnlyError, TryAgainError)
 #: Codes of all others. Redis 6.2 wraps the error of a script, so a code may stand anywhere in the text.
@@ -58,8 +60,8 @@ def is_read_only(error: BaseException | None) -> bool:
 
 
 def doubled(pause: int) -> int:
-    """Return the longest pause in ms after a pause that was in vain: it doubles, from 0.1 s to 2 s."""
-    return min(max(100, 2 * pause), 2_000)  # a lease may end meanwhile, so no longer
+    """Return the longest pause in ms after a pause that was in vain: it doubles, from 0.1 s to 5 s."""
+    return min(max(100, 2 * pause), 5_000)
 
 
 @dataclass(slots=True)
@@ -88,7 +90,7 @@ class Outages(dict[Hashable, Outage]):
         now = self._clock()
         outage = self.setdefault(node, new := Outage(error, now))
         if now >= outage.next_try:
-            outage.error, outage.pause = error, doubled(outage.pause)
+            outage.error, outage.pause = error, min(doubled(outage.pause), LONGEST_REST)
             # no secret: programs must not come back together
             outage.next_try = now + random.uniform(outage.pause / 2, outage.pause)
         if outage is new:
