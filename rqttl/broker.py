@@ -89,9 +89,9 @@ def wipe(broker: Broker) -> None:
 class Broker:
     """All queues of one namespace of one Redis server or cluster. Safe to share between threads.
 
-    `client` is an existing `redis.Redis` (with `decode_responses=False`). It lends its settings and its
-    `max_connections`, not its connections and retries; a client of `sentinel.master_for` its Sentinels and service, a
-    `redis.RedisCluster` its nodes as well. `patience`, `slotted`: see `connect`.
+    `client` is an existing `redis.Redis` (with `decode_responses=False`). rqttl borrows its settings and its
+    `max_connections`, not its connections and retries; from a client of `sentinel.master_for` its Sentinels and service
+    as well, from a `redis.RedisCluster` its nodes. `patience`, `slotted`: see `connect`.
     `server` and `driver` are for `connect` and `rqttl.testing`: an embedded server to leave at the end, and the
     function that makes the driver.
     """

@@ -118,7 +118,7 @@ class Delivered:
     def __init__(
         self,
         settler: Settler[Any],
-        known: QueueConfig,
+        config: QueueConfig,
         entry: tuple[bytes, bytes, bytes],
         token: bytes,
         failed: int,
@@ -127,7 +127,7 @@ class Delivered:
         #: What settles it: the queue or the consumer that handed it out.
         self.settler = settler
         #: The facts of its queue when it was handed out.
-        self.config = known
+        self.config = config
         #: The stored bytes; `entry_id` has those of the sequence.
         self.entry_id, self._header, self.body = entry
         self._failed = failed
@@ -348,10 +348,10 @@ def warn_not_given_back(delivery: Delivered, failure: Exception) -> None:
 
 def delivered(kind: type[D], settler: Settler[Any], claimed: ReceiveResult, lease: int | None) -> list[D]:
     """Return the entries of a receive as deliveries of a class. `settler` is for the methods of that class."""
-    known, token, failures = claimed.config, claimed.token, claimed.failures
+    config, token, failures = claimed.config, claimed.token, claimed.failures
     if not failures:
-        return [kind(settler, known, entry, token, 0, lease) for entry in claimed.entries]
-    return [kind(settler, known, entry, token, failures.get(entry[0], 0), lease) for entry in claimed.entries]
+        return [kind(settler, config, entry, token, 0, lease) for entry in claimed.entries]
+    return [kind(settler, config, entry, token, failures.get(entry[0], 0), lease) for entry in claimed.entries]
 
 
 def by_lease(deliveries: Sequence[D]) -> dict[int, list[D]]:

@@ -229,8 +229,8 @@ class Queue:
         """
         ms = receive.lease_ms(lease)
         driver, since = self._driver, perf_counter()
-        known = driver.configs.get(self.name)
-        batches = driver.perform(receive.receive_many(self.name, count, wait, ms, auto_ack=auto_ack, config=known))
+        config = driver.configs.get(self.name)
+        batches = driver.perform(receive.receive_many(self.name, count, wait, ms, auto_ack=auto_ack, config=config))
         return self._deliveries(batches, ms, since)
 
     def _deliveries(self, batches: Sequence[ReceiveResult], lease: int | None, since: float) -> list[Delivery]:

@@ -10,7 +10,7 @@ from redis.asyncio import Redis, RedisCluster
 
 from rqttl.aio.consumer import AsyncConsumer, AsyncDelivery, AsyncRunner, Handler
 from rqttl.aio.driver import AsyncDriver
-from rqttl.aio.sentinel import adopted, open_client
+from rqttl.aio.sentinel import open_client, taken_over
 from rqttl.delivery import Settler, delivered
 from rqttl.embedded.folder import locate, url_in_use
 from rqttl.store.addresses import read_url
@@ -174,9 +174,9 @@ class AsyncQueue:
     ) -> list[AsyncDelivery]:
         ms = receive.lease_ms(lease)
         driver, since = self._driver, perf_counter()
-        known = driver.configs.get(self.name)
+        config = driver.configs.get(self.name)
         batches = await driver.perform(
-            receive.receive_many(self.name, count, wait, ms, auto_ack=auto_ack, config=known)
+            receive.receive_many(self.name, count, wait, ms, auto_ack=auto_ack, config=config)
         )
         return self._deliveries(batches, ms, since)
 
@@ -319,9 +319,9 @@ def connect_async(
 class AsyncBroker:
     """All queues of one namespace of one Redis server, for one event loop: the one that uses the broker first.
 
-    `client` is an existing `redis.asyncio.Redis` (with `decode_responses=False`). It lends its settings and its
-    `max_connections`, not its connections and retries; a client of `sentinel.master_for` its Sentinels and service, a
-    `redis.asyncio.RedisCluster` its nodes as well. `patience`, `slotted`: see `connect`. All calls share one
+    `client` is an existing `redis.asyncio.Redis` (with `decode_responses=False`). rqttl borrows its settings and its
+    `max_connections`, not its connections and retries; from a client of `sentinel.master_for` its Sentinels and service
+    as well, from a `redis.asyncio.RedisCluster` its nodes. `patience`, `slotted`: see `connect`. All calls share one
     connection, and each wait has one of its own. A call that has begun is carried out to its end, also if its caller is
     cancelled: messages that nobody waits for any more go back at once, uncounted. `folder` and `driver` are for
     `connect_async` and `rqttl.testing`: the folder of an embedded server, and the function that makes the driver.
@@ -339,7 +339,7 @@ class AsyncBroker:
     ) -> None:
         self._folder = folder
         self._server: EmbeddedServer | None = None
-        self._client: Any = None if client is None and folder is not None else adopted(client)
+        self._client: Any = None if client is None and folder is not None else taken_over(client)
         self._driver = driver(self._client or self._open, namespace, patience=patience, slotted=slotted)
         self.observer = hook.observer_of_new(self)
 

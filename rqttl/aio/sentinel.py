@@ -19,7 +19,7 @@ from rqttl.aio.store import drive
 from rqttl.store import sentinel
 from rqttl.store.addresses import Address, Place
 from rqttl.store.blocking import keep_alive
-from rqttl.store.cluster import Seeds, lent
+from rqttl.store.cluster import Seeds, borrowed
 from rqttl.store.connections import checked_client, pool_for
 from rqttl.store.sentinel import Service, check_role, check_switches, pool_of_service
 from rqttl.store.watcher import AGAIN, CHANNELS
@@ -136,11 +136,11 @@ async def _greet(connection: Any) -> None:
 KINDS: sentinel.Kinds = (AsyncService, AsyncPrimaryConnection, AsyncTLSPrimaryConnection)
 
 
-def adopted(client: Redis | RedisCluster | Seeds | None) -> Redis | Seeds:
-    """See `rqttl.store.cluster.adopted`. Raises `InvalidInput`."""
-    if isinstance(client, Seeds):
-        return client
-    return lent(client) if isinstance(client, RedisCluster) else checked_client(sentinel.adopted(client, KINDS), Redis)
+def taken_over(client: Redis | RedisCluster | Seeds | None) -> Redis | Seeds:
+    """See `rqttl.store.cluster.taken_over`. Raises `InvalidInput`."""
+    if isinstance(client, Seeds | RedisCluster):
+        return client if isinstance(client, Seeds) else borrowed(client)
+    return checked_client(sentinel.taken_over(client, KINDS), Redis)
 
 
 def open_client(address: Address) -> Redis | Seeds:

@@ -171,7 +171,7 @@ class Session(Generic[D]):
 
     def look(self) -> Flow[int]:
         """The time of Redis. Ends a wait that Redis has forgotten, or in which work is due that nobody does."""
-        queues, key = self._noted if self._again else [], self._keyspace.key
+        queues, key = self._waits_in if self._again else [], self._keyspace.key
         calls = [
             call
             for queue in queues
@@ -188,7 +188,7 @@ class Session(Generic[D]):
         return now
 
     @property
-    def _noted(self) -> list[str]:
+    def _waits_in(self) -> list[str]:
         """The queues in which the consumer waits."""
         return [self.queue]
 
@@ -382,7 +382,7 @@ class SharedSession(Session[D]):
             self._is_fetching = False
 
     @property
-    def _noted(self) -> list[str]:
+    def _waits_in(self) -> list[str]:
         """See `Session`."""
         return self._queues.awaited
 

@@ -588,7 +588,7 @@ def _send(keyspace: Keyspace, queue: str, origin: str, sequences: Sequence[str])
     if origin == queue:
         return [RedriveResult(sequence, origin, "same_queue") for sequence in sequences]
     if keyspace.in_another_slot(queue, origin):
-        return (yield from _send_far(keyspace, queue, origin, sequences))
+        return (yield from _across_slots(keyspace, queue, origin, sequences))
     done: list[RedriveResult] = []
     config = yield from config_if_exists(keyspace, origin)
     repeated = False  # see `with_config`
@@ -611,7 +611,7 @@ def _send(keyspace: Keyspace, queue: str, origin: str, sequences: Sequence[str])
     return done
 
 
-def _send_far(keyspace: Keyspace, queue: str, origin: str, sequences: Sequence[str]) -> Flow[list[RedriveResult]]:
+def _across_slots(keyspace: Keyspace, queue: str, origin: str, sequences: Sequence[str]) -> Flow[list[RedriveResult]]:
     """The same for a queue in another slot."""
     if (yield from config_if_exists(keyspace, origin)) is None:
         return [RedriveResult(sequence, origin, "no_origin") for sequence in sequences]

@@ -51,7 +51,7 @@ def read(keyspace: Keyspace) -> Flow[PolicySet]:
 
 
 def current(keyspace: Keyspace, *, fails_fast: bool = False) -> Flow[PolicySet]:
-    """The set of policies that is stored now, from memory if its version is known."""
+    """The set of policies that is stored now, as remembered if that is its version."""
     (version,) = yield Read([version_call(keyspace)], fails_fast=fails_fast)
     return cast("PolicySet", (yield GetPolicies(version)))
 

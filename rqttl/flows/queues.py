@@ -265,7 +265,7 @@ def follow(keyspace: Keyspace, notes: Sequence[bytes], forbidden: set[str]) -> F
 
 
 #: The number of queues whose configs a client keeps. It reads any other from Redis again.
-KNOWN = 10_000
+REMEMBERED = 10_000
 
 
 class Memory:
@@ -277,7 +277,7 @@ class Memory:
 
     def __init__(self, keyspace: Keyspace) -> None:
         self._keyspace = keyspace
-        self.configs: Recent[QueueConfig] = Recent(KNOWN)
+        self.configs: Recent[QueueConfig] = Recent(REMEMBERED)
         self.policies = PolicySet()
         #: The targets of dead letters in other slots on which the user has no rights.
         self.forbidden: set[str] = set()
@@ -294,8 +294,8 @@ class Memory:
         if step.newest is not None:
             self.configs.put(step.queue, step.newest)
             return step.newest
-        known = None if step.fresh else self.configs.get(step.queue)
-        return self._read_config(step) if known is None else known
+        remembered = None if step.fresh else self.configs.get(step.queue)
+        return self._read_config(step) if remembered is None else remembered
 
     def _read_config(self, step: GetConfig) -> Flow[QueueConfig]:
         """Ask Redis about a queue, and remember the answer. A queue at the end of its lifetime is deleted first."""
@@ -307,8 +307,8 @@ class Memory:
         return config
 
     def _policies(self, step: GetPolicies) -> PolicySet | Flow[PolicySet]:
-        is_known = b"%d" % self.policies.version == (step.version or b"0")
-        return self.policies if is_known else self._read_policies()
+        is_current = b"%d" % self.policies.version == (step.version or b"0")
+        return self.policies if is_current else self._read_policies()
 
     def _read_policies(self) -> Flow[PolicySet]:
         self.policies = yield from policies.read(self._keyspace)

@@ -276,7 +276,7 @@ class Reaper:
         for node in self._nodes.values():
             node.timetable.keep(queues | self._hinted)
         self._hinted.clear()
-        self._driver.configs.make_room(max(queue_flows.KNOWN, 3 * len(queues)))
+        self._driver.configs.make_room(max(queue_flows.REMEMBERED, 3 * len(queues)))
         readable = {queue for queue in queues - self._failed if not self._outages.rests(self._driver.node_of(queue))}
         entered = self._driver.perform(self._registry.register_targets(readable))
         for queue in entered:

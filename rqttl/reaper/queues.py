@@ -69,7 +69,7 @@ class Registry:
         self._rests, self._note_outage = rests, note_outage
         self.running = False
         self._keyspace, self._clock = keyspace, clock
-        self._noted: dict[tuple[str, str], float] = {}  # the times of warnings
+        self._logged: dict[tuple[str, str], float] = {}  # the times of warnings
         self._missing: dict[str, float] = {}  # names without a queue, and since when
         self._listed: set[str] = set()
         self._left: set[str] = set()  # names that left since the last scan: looked at once more
@@ -103,7 +103,7 @@ class Registry:
         """
         records = yield from self._read(self._parts[0] if self._parts else [])
         if records:
-            with self._refusals_noted("options in force do not follow the policies"):
+            with self._refusals_logged("options in force do not follow the policies"):
                 stored = yield from policies.current(self._keyspace)
                 version = b"%d" % stored.version
                 yield from self._reconcile([name for name, record in records.items() if record[-1] != version])
@@ -123,11 +123,11 @@ class Registry:
         """Register dead-letter targets of these queues that exist and are missing. Returns their names."""
         listed, targets = set(queues), set[str]()
         for queue in sorted(listed):
-            with suppress(QueueNotFound), self._refusals_noted("options of queues cannot be read"):
+            with suppress(QueueNotFound), self._refusals_logged("options of queues cannot be read"):
                 config: QueueConfig = yield GetConfig(queue)
                 targets |= config.options.targets()
         entered = yield from self._register((yield from self._read(sorted(targets - listed), ("version",))))
-        with self._refusals_noted("options in force do not follow the policies"):
+        with self._refusals_logged("options in force do not follow the policies"):
             yield from self._reconcile(entered)
         return entered
 
@@ -161,7 +161,7 @@ class Registry:
     def _register(self, names: Iterable[str]) -> Flow[list[str]]:
         entered: list[str] = []
         for name in sorted(names):
-            with self._refusals_noted("queues stay out of the registry"):
+            with self._refusals_logged("queues stay out of the registry"):
                 if (yield Register(name)):
                     entered.append(name)
                     text = f"queue {name}: was missing in the registry, registered"
@@ -170,7 +170,7 @@ class Registry:
 
     def _remove_strays(self, strays: list[bytes]) -> Flow[None]:
         """Remove members that are no valid names. If Redis refuses, the next scan tries again."""
-        with self._refusals_noted("members that are no names stay in the registry"):
+        with self._refusals_logged("members that are no names stay in the registry"):
             yield from registry.remove(self._keyspace, strays)
             for name in [format_value(member, bytes) for member in strays]:
                 text = f"registry: {name} is no name of a queue, removed"
@@ -180,14 +180,14 @@ class Registry:
         """Remove names that have had no queue for long. Letters in the outboxes of deleted queues go on before."""
         now = self._clock()
         self._missing = {name: self._missing.get(name, now) for name in sorted(self._listed - self.queues)}
-        with self._refusals_noted("dead letters of deleted queues stay on their way"):
+        with self._refusals_logged("dead letters of deleted queues stay on their way"):
             yield from registry.emptied(self._keyspace, [name for name in self._missing if name not in self.unread])
         stale = [name for name, since in self._missing.items() if now - since >= STALE]
         # a scan may take minutes, and in the meantime somebody may have made the queue
         made = yield from self._read(stale, ("version",))
         gone = [name for name in stale if name not in made and name not in self.unread]
         if gone:
-            with self._refusals_noted("names without a queue stay in the registry"):
+            with self._refusals_logged("names without a queue stay in the registry"):
                 gone = yield from registry.emptied(self._keyspace, gone)
                 if gone:
                     yield from registry.remove(self._keyspace, gone)
@@ -197,7 +197,7 @@ class Registry:
                     log_event(logging.INFO, "queue_unregistered", text, queue=name)
 
     @contextmanager
-    def _refusals_noted(self, effect: str) -> Iterator[None]:
+    def _refusals_logged(self, effect: str) -> Iterator[None]:
         """Log a refusal of Redis, or damaged policies, once in `QUIET` for each effect and kind of error."""
         try:
             yield
@@ -205,8 +205,8 @@ class Registry:
             if is_away(error):
                 raise
             kind, now = (effect, type(error).__name__), self._clock()
-            if now - self._noted.get(kind, -QUIET) >= QUIET:
-                self._noted[kind] = now
+            if now - self._logged.get(kind, -QUIET) >= QUIET:
+                self._logged[kind] = now
                 cause = "Redis refuses upkeep, " if isinstance(error, ResponseError) else ""
                 text = f"{cause}{effect}: {error}; a later pass tries again"
                 log_event(logging.WARNING, "refused", text, error=kind[1], message=str(error))

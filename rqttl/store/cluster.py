@@ -198,11 +198,11 @@ def open_client(address: Address) -> redis.Redis | Seeds:
     return redis.Redis(connection_pool=pool_of_service(pool, address) if address.service else pool)
 
 
-def adopted(client: redis.Redis | redis.RedisCluster | Seeds) -> redis.Redis | Seeds:
-    """What a client of redis-py lends: itself, a client that asks its Sentinels, or what it knows of a cluster."""
+def taken_over(client: redis.Redis | redis.RedisCluster | Seeds) -> redis.Redis | Seeds:
+    """The client of redis-py itself, one that asks its Sentinels, or what it knows of a cluster."""
     if isinstance(client, Seeds):
         return client
-    return lent(client) if isinstance(client, redis.RedisCluster) else sentinel.adopted(client)
+    return borrowed(client) if isinstance(client, redis.RedisCluster) else sentinel.taken_over(client)
 
 
 def patience_of(client: object, patience: Duration | None) -> float | None:
@@ -212,8 +212,8 @@ def patience_of(client: object, patience: Duration | None) -> float | None:
     return PATIENCE if isinstance(client, Seeds) or is_service(client) else None
 
 
-def lent(client: Any) -> Seeds:
-    """What a client of redis-py for clusters lends: its nodes and its settings. Raises `InvalidInput`."""
+def borrowed(client: Any) -> Seeds:
+    """What is borrowed from a client of redis-py for clusters: its nodes and settings. Raises `InvalidInput`."""
     theirs: Mapping[str, Any] = client.get_connection_kwargs()
     if theirs.get("decode_responses"):
         raise InvalidInput("client: decode_responses=True is not supported, bodies are bytes")
@@ -221,7 +221,7 @@ def lent(client: Any) -> Seeds:
     nodes = [*manager.startup_nodes.values(), *manager.nodes_cache.values()]
     places = list(dict.fromkeys((node.host, int(node.port)) for node in nodes))
     has_tls = bool(theirs.get("ssl")) or issubclass(theirs.get("connection_class", object), SSL)
-    kept = {name: value for name, value in theirs.items() if name in _LENT or name.startswith("ssl_")}
+    kept = {name: value for name, value in theirs.items() if name in _BORROWED or name.startswith("ssl_")}
     if isinstance(client, redis.RedisCluster):
         retry: Any = Retry(NoBackoff(), 0)
         pool: Any = Pool
@@ -234,8 +234,8 @@ def lent(client: Any) -> Seeds:
     return Seeds(pool(kinds[has_tls], **settings), places, manager.address_remap)
 
 
-#: The settings of redis-py's client for clusters that are those of its connections.
-_LENT = {
+#: The settings of redis-py's client for clusters that its connections take.
+_BORROWED = {
     *("client_name", "credential_provider", "max_connections", "password", "protocol", "username"),
     *("socket_connect_timeout", "socket_keepalive", "socket_keepalive_options", "socket_timeout"),
 }

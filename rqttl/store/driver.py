@@ -42,7 +42,7 @@ from rqttl.protocol.keys import META, Keyspace
 from rqttl.runtime.interrupt import Interrupt, Timing
 from rqttl.store.addresses import Address
 from rqttl.store.blocking import Listener
-from rqttl.store.cluster import Cluster, Seeds, adopted, cluster_for_threads, patience_of
+from rqttl.store.cluster import Cluster, Seeds, cluster_for_threads, patience_of, taken_over
 from rqttl.store.connections import RedisNode, made_together
 from rqttl.store.exchanges import FAIL_FAST, FAILURES, SOCKET_TIMEOUT, Exchanges, NotSent, explained, wait_outcome
 from rqttl.store.sentinel import is_service
@@ -245,7 +245,7 @@ class RedisDriver:
         patience: Duration | None = None,
         slotted: bool = False,
     ) -> None:
-        used = adopted(client)
+        used = taken_over(client)
         self.keyspace = Keyspace(check_namespace(namespace), boolean(slotted, "slotted") or isinstance(used, Seeds))
         self.events = Events()
         if topology is None:

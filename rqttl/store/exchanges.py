@@ -89,7 +89,7 @@ class Exchanges:
         self._now = now
         #: Seconds for which attempts are made; `None`: as many as there are `PAUSES`.
         self.patience: float | None = None
-        self._noted_until = 0.0
+        self._quiet_until = 0.0
         #: True for a server behind Sentinel, which has replicas as a rule.
         self.is_service = False
 
@@ -333,8 +333,8 @@ class Exchanges:
     def _note_outage(self, node: Node, cause: BaseException, passed: float, patience: float | None) -> None:
         """Log, once in the time of the patience, that a call takes long."""
         now = self._now()
-        if patience is not None and passed >= SILENCE and now >= self._noted_until:
-            self._noted_until = now + patience
+        if patience is not None and passed >= SILENCE and now >= self._quiet_until:
+            self._quiet_until = now + patience
             trouble = "refuses for now" if refuses_for_now(cause) else "is away"
             logger.warning("%s %s; trying for %g s", self._topology.name_of(node), trouble, patience)
 
@@ -443,7 +443,7 @@ class Exchanges:
             raise error
         else:
             answers = done
-        return self._judge(node, commands, _noted(commands, answers[len(within) :], replies[end:]))
+        return self._judge(node, commands, _with_notes(commands, answers[len(within) :], replies[end:]))
 
     def _judge(self, node: Node, commands: Sequence[Command], replies: list[Any]) -> list[Any]:
         """Check the replies to commands. Raises `NotSent` if Redis refuses all for now, and `ContractError`."""
@@ -508,10 +508,10 @@ def _made(node: Node, before: Calls, commands: Sequence[Command]) -> Exchange[li
     confirming = confirmations(commands)
     replies: list[Any] = yield Trip(node, [*before, *_calls(commands), *confirming], commands[0].script.name in FAST)
     end = len(replies) - len(confirming)
-    return [*replies[: len(before)], *_noted(commands, replies[len(before) : end], replies[end:])]
+    return [*replies[: len(before)], *_with_notes(commands, replies[len(before) : end], replies[end:])]
 
 
-def _noted(commands: Sequence[Command], replies: list[Any], answers: Sequence[Any]) -> list[Any]:
+def _with_notes(commands: Sequence[Command], replies: list[Any], answers: Sequence[Any]) -> list[Any]:
     """The replies to commands, with notes in those that are not confirmed, by the `answers` to `confirmations`."""
     if not answers:
         return replies

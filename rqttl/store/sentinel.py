@@ -32,7 +32,7 @@ T = TypeVar("T")
 PATIENCE = 30.0
 #: Seconds that a Sentinel may take to answer, before the next one is asked.
 _ANSWER = 2.0
-_LENT = (redis.sentinel.SentinelConnectionPool, redis.asyncio.sentinel.SentinelConnectionPool)
+_SENTINEL_POOLS = (redis.sentinel.SentinelConnectionPool, redis.asyncio.sentinel.SentinelConnectionPool)
 
 
 class Service:
@@ -215,10 +215,10 @@ def pool_of_service(pool: Any, address: Address, kinds: Kinds = THREADS) -> Any:
     return pool
 
 
-def adopted(client: T, kinds: Kinds = THREADS) -> T:
+def taken_over(client: T, kinds: Kinds = THREADS) -> T:
     """See `own_client`. The one for a client that asks Sentinel in redis-py's way has its Sentinels as well."""
     pool: Any = getattr(client, "connection_pool", None)
-    if not isinstance(pool, _LENT):
+    if not isinstance(pool, _SENTINEL_POOLS):
         is_own = pool is None or type(pool) is Pool
         return client if is_own else cast("T", own_client(client))
     if not pool.is_master:

@@ -133,7 +133,7 @@ def side_by_side(exchanges: Sequence[Exchange[T]]) -> Exchange[list[T | Exceptio
     results: list[Any] = [None] * len(exchanges)
     steps: dict[int, Any] = {}
 
-    def go_on(place: int, answer: Any) -> None:
+    def resume(place: int, answer: Any) -> None:
         exchange = exchanges[place]
         try:
             steps[place] = exchange.throw(answer) if isinstance(answer, Exception) else exchange.send(answer)
@@ -143,7 +143,7 @@ def side_by_side(exchanges: Sequence[Exchange[T]]) -> Exchange[list[T | Exceptio
             results[place] = error
 
     for place in range(len(exchanges)):
-        go_on(place, None)
+        resume(place, None)
     while steps:
         trips = {place: step for place, step in steps.items() if isinstance(step, Trip)}
         if trips:
@@ -154,5 +154,5 @@ def side_by_side(exchanges: Sequence[Exchange[T]]) -> Exchange[list[T | Exceptio
             answers = [None] * len(trips)
         for place, answer in zip(trips, answers, strict=True):
             del steps[place]
-            go_on(place, answer)
+            resume(place, answer)
     return results

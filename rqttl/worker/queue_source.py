@@ -161,7 +161,7 @@ class QueueSource:
         return returned
 
     def prolong(self, item: Delivery, lease: int) -> None:
-        """Lend a message for another length from now on."""
+        """Give a lease another length from now on."""
         item.lease = lease
         self._session.follow_leases()
         self.schedule.renewed(float("-inf"))

@@ -16,7 +16,7 @@ from rqttl.demo.stage import clean
 from rqttl.flows.steps import Read, pipeline
 from rqttl.flows.sweeping import config_if_exists
 from rqttl.protocol import commands, scripts
-from rqttl.store.cluster import lent
+from rqttl.store.cluster import borrowed
 from rqttl.store.driver import driver_of
 from rqttl.store.exchanges import FAST
 from rqttl.types import State
@@ -272,9 +272,9 @@ def test_clients_lend_their_nodes_and_settings(cluster: ClusterServers) -> None:
     host: Any = {"host": "127.0.0.1", "port": cluster.ports[0]}
     with cluster.client(**settings) as client, rqttl.Broker(client) as broker:
         assert broker.declare_queue("q").enqueue(b"x").id
-        seeds = lent(client)
+        seeds = borrowed(client)
     lazy = redis.asyncio.RedisCluster(**host, **settings, ssl=True)  # it connects to nobody yet
-    over_tls = lent(lazy)
+    over_tls = borrowed(lazy)
 
     assert {port for _, port in seeds.places} == set(cluster.ports)
     assert over_tls.places == [("127.0.0.1", cluster.ports[0])]

@@ -26,7 +26,7 @@ from rqttl.aio.driver import AsyncDriver
 from rqttl.broker import Broker
 from rqttl.flows.steps import Step
 from rqttl.protocol.commands import Command
-from rqttl.store.cluster import lent
+from rqttl.store.cluster import borrowed
 from rqttl.store.driver import RedisDriver
 from rqttl.store.topology import Trip
 from rqttl.testing.fake import AsyncClockedDriver, Clock, ClockedDriver
@@ -216,7 +216,7 @@ class _OnConnection(AsyncClockedDriver):
 
     def __init__(self, client: Any, sync: ClockedDriver) -> None:
         source: Any = (
-            lent(_async_client(client)) if isinstance(client, redis.RedisCluster) else partial(_opened, client)
+            borrowed(_async_client(client)) if isinstance(client, redis.RedisCluster) else partial(_opened, client)
         )
         AsyncDriver.__init__(self, source, sync.keyspace.namespace, events=sync.events, timing=sync.timing)
         self.sync = sync
