@@ -436,21 +436,21 @@ class Queue:
     ) -> int:
         """Put dead letters back into the queues where they died last, the oldest first. Returns their number.
 
-        The call moves letters that are ready now: at most `limit`, and only letters that died of `reason` and in
-        `source`. With `to` all letters go to that queue. Each letter leaves and arrives in one step, with its id, its
-        headers and its deaths, like a message without a TTL: the TTLs and limits of its new queue act. A letter stays
-        here if its queue does not exist, is this one, or has no room (`reject-publish`). Such a queue gets no further
-        letter by this call. A message that dies again may come back here: a redrive ends the check for circles, as a
-        rejection does. Raises `QueueNotFound` if `to` does not exist.
+        The call moves dead letters that are ready now: at most `limit`, and only those that died of `reason` and in
+        `source`. With `to` all of them go to that queue. Each leaves and arrives in one step, with its id, its headers
+        and its deaths, like a message without a TTL: the TTLs and limits of its new queue act. It stays here if its
+        queue does not exist, is this one, or has no room (`reject-publish`). Such a queue gets no further message by
+        this call. A message that dies again may come back here: a redrive ends the check for circles, as a rejection
+        does. Raises `QueueNotFound` if `to` does not exist.
         """
         flow = message_flows.redrive(self._driver.keyspace, self.name, limit, reason, source, to)
         return self._driver.perform(message_flows.observed(self._driver.events, self.name, flow))
 
     def redrive_many(self, letters: Iterable[tuple[str, str]]) -> list[RedriveResult]:
-        """Put chosen letters back: pairs of a letter's `sequence` and the queue to go to. See `redrive`.
+        """Put chosen dead letters back: pairs of a `sequence` and the queue to go to. See `redrive`.
 
-        Returns the result of each letter, in the order of `letters`. After a lost reply the call is repeated; then a
-        missing letter counts as moved.
+        Returns the result of each, in the order of `letters`. After a lost reply the call is repeated; then a dead
+        letter that is gone counts as moved.
         """
         flow = message_flows.redrive_many(self._driver.keyspace, self.name, letters)
         return self._driver.perform(message_flows.observed(self._driver.events, self.name, flow))

@@ -45,7 +45,7 @@ def missing_requirements(modules: Iterable[str] = MODULES) -> str:
 
 
 def count(spark: SparkSession, options: Mapping[str, str]) -> dict[str, dict[int, int]]:
-    """Count the letters of each carrier and scheduled hour. The last word of `source` is the carrier."""
+    """Count the dead letters of each carrier and scheduled hour. The last word of `source` is the carrier."""
     from pyspark.sql import functions as of
 
     letters = spark.read.format("rqttl").options(**options).option("decode", "json")

@@ -1,7 +1,7 @@
 """Appends the dead letters that came since its last run to a Parquet table: run it each minute, or each night.
 
-The checkpoint holds how far it came. A run that was interrupted is made up for by the next one, and each letter is in
-the table once. Nothing is taken out of Redis, so a user who may only read is enough.
+The checkpoint holds how far it came. The next run makes up for an interrupted one, and each dead letter is in the table
+once. Nothing is taken out of Redis, so a user who may only read is enough.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 --- Redrive dead letters: ready ones of `seqs` in the source move to the end of this queue, in one step.
 --
 -- They arrive like messages without a TTL, at most a few hundred. The TTLs and limits of this queue act on them,
--- letters without room stay in the source, and duplicates are not looked for. Message id, body, headers and deaths stay
+-- those without room stay in the source, and duplicates are not looked for. Message id, body, headers and deaths stay
 -- the same.
 --
 -- @use     clock record admission store reply redrive memory

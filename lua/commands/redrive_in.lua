@@ -4,7 +4,7 @@
 -- @keys    meta log expiry wakeup waiters detached requeued states failures redriver
 -- @targets expired maxlen
 -- @args    version targets now source number token letters...
--- @reply   results: for each letter `.`, or `n` or `b` if `max_length` or `max_length_bytes` leaves no room, or `-` if
+-- @reply   results: for each one `.`, or `n` or `b` if `max_length` or `max_length_bytes` leaves no room, or `-` if
 -- @reply   there is no queue and the call names no version
 -- @refuse  not_found stale queue_expired retry behind: followed by the number of the last page, if that of this page is
 -- @refuse  not above it

@@ -1,7 +1,7 @@
 --- Take dead letters out for a redrive to a queue in another slot: ready ones of `seqs`, as a page; or end the page.
 --
 -- As for `relay`, the page under way stays as it is until the other queue has it, and its mover calls again with its
--- token. With the verdict `accepted`, `seqs` are the letters that found no room: they go back to their old places.
+-- token. With the verdict `accepted`, `seqs` are the dead letters that found no room: they go back to their old places.
 --
 -- @use    clock record outbox redrive ready log memory reply
 -- @keys   meta log detached expiry requeued states failures wakeup waiters outgoing redrive

@@ -7,8 +7,8 @@
 -- @use    clock outbox reply memory
 -- @keys   meta outgoing outbox
 -- @args   now target token verdict fresh more
--- @reply  number token held letters...: the page, and the ms for which another mover has it; letters are header and
--- @reply  body in turn
+-- @reply  number token held letters...: the page, header and body in turn; and the ms for which another mover
+-- @reply  has it
 
 local now = clock.now(arg.now)
 memory.may_pass(q)

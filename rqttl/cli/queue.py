@@ -360,7 +360,7 @@ def _print_update(name: str, changes: Iterable[str], result: UpdateResult, *, dr
 
 
 def _losses(result: UpdateResult, *, ahead: bool) -> list[str]:
-    """A line for each reason of deaths, with the target of the letters; `ahead` of the update or after it."""
+    """A line for each reason of deaths, with the target of the dead letters; `ahead` of the update or after it."""
     kinds = (
         (result.expired, "expired", "would expire" if ahead else "expired", "--message-ttl"),
         (result.trimmed, "maxlen", "would be pushed out" if ahead else "pushed out", "a limit"),

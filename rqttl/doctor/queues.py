@@ -44,7 +44,7 @@ _LEFT = {WAKEUP, *(part.name for part in PARTS.values() if part.outlives)}
 class Queues:
     """The existing queues with their next due times, those whose node is away, and statistics of the readable ones.
 
-    `outgoing` has the letters on their way from each queue, also from a deleted one; see `moving.lines`.
+    `outgoing` has the dead letters on their way from each queue, also from a deleted one; see `moving.lines`.
     `durable` has the sound ones with a durability that Redis confirms.
     """
 
@@ -217,7 +217,7 @@ def _without_record(name: str, parts: Sequence[str], *, is_listed: bool) -> Iter
         text = f"its record is missing, and these keys are left: {', '.join(left)}"
         advice = f"`rqttl queue declare {name}` makes a queue of them again; or delete them"
         yield problem("keys", text, advice, queue=name)
-    elif is_listed and OUTGOING not in parts:  # else it is listed until its letters have arrived
+    elif is_listed and OUTGOING not in parts:  # else it is listed until its dead letters have arrived
         text = "in the registry, but the queue does not exist"
         yield warning("registry", text, "a reaper removes it after ten minutes", queue=name)
 
@@ -360,7 +360,7 @@ def check_outgoing(keyspace: Keyspace, seen: Queues) -> Flow[list[Finding]]:
         if isinstance(head, Exception) or not head:
             continue
         hold, ends = int(words[5]), int(words[4])
-        # letters of a redrive keep their sequences; each of its movers has twice the time of the one before
+        # dead letters of a redrive keep their sequences; each of its movers has twice the time of the one before
         since = ends - 2 * hold + moving.HOLD if ">" in to else int(head[0][0].partition(b"-")[0])
         if now - since > OVERDUE:
             target, age = to.rpartition(">")[2], as_text((now - since) // 1000 * 1000)

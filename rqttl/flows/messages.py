@@ -584,7 +584,7 @@ def check_near(keyspace: Keyspace, queue: str, to: str) -> None:
 
 
 def _send(keyspace: Keyspace, queue: str, origin: str, sequences: Sequence[str]) -> Flow[list[RedriveResult]]:
-    """Move letters to one queue, in order. Returns their results, also if the queue is deleted meanwhile."""
+    """Move dead letters to one queue, in order. Returns their results, also if the queue is deleted meanwhile."""
     if origin == queue:
         return [RedriveResult(sequence, origin, "same_queue") for sequence in sequences]
     if keyspace.in_another_slot(queue, origin):
@@ -603,7 +603,7 @@ def _send(keyspace: Keyspace, queue: str, origin: str, sequences: Sequence[str])
             config = yield from config_if_exists(keyspace, origin)
         else:
             repeated = False
-            # the script reads a bounded number of bytes, so it may handle the first letters only
+            # the script reads a bounded number of bytes, so it may handle the first dead letters only
             for sequence, result in zip(batch, answer.results, strict=False):
                 limit = result[1:].decode() if result[:1] == b"!" else None
                 outcome: Outcome = "full" if limit else "unavailable" if result == b"-" else "moved"
@@ -633,7 +633,7 @@ def redrive(
     source: str | None = None,
     to: str | None = None,
 ) -> Flow[int]:
-    """Move the present letters back, the oldest first. A queue that has no room for a letter gets no further one."""
+    """Move the present dead letters back, the oldest first. A queue without room for one gets no further one."""
     limit = None if limit is None else checks.whole(limit, "limit")
     reason = None if reason is None else checks.choice(reason, "reason", REASONS)
     source = None if source is None else check_queue_name(source, "source")
@@ -644,9 +644,9 @@ def redrive(
     if to is not None:
         yield GetConfig(to)
     counters = (yield from with_config(queue, commands.stats)).counters
-    # letters that die during the redrive come behind the last sequence, so the redrive ends
+    # dead letters that die during the redrive come behind the last sequence, so the redrive ends
     last = dict(zip(counters[::2], counters[1::2], strict=True))[b"last_id"].decode()
-    closed = {queue}  # queues that take no further letter
+    closed = {queue}  # queues that take no further one
     moved, after = 0, ""
     while (limit is None or moved < limit) and after < last and to not in closed:
         page = yield from peek(keyspace, queue, BATCH, after or None)
@@ -667,7 +667,7 @@ def redrive(
 
 
 def _send_open(keyspace: Keyspace, queue: str, letters: Iterable[tuple[str, str]], closed: set[str]) -> Flow[int]:
-    """Move letters to queues that are not `closed`, and close those that take none. Returns how many were moved."""
+    """Move dead letters to queues that are not `closed`, and close those that take none. Returns how many moved."""
     moved = 0
     for origin, sequences in _by_origin(letters).items():
         if origin not in closed:

@@ -20,14 +20,14 @@ PAGES = 4
 HOLD = 2_000
 #: The most ms between two looks at a page that another mover has.
 PAUSE = 50
-#: The result of a redriven letter: it moved, its queue is gone, or a limit of the queue leaves no room.
+#: The result of a redriven dead letter: it moved, its queue is gone, or a limit of the queue leaves no room.
 MOVED, GONE = ".", "-"
 LIMITS = {"n": "max_length", "b": "max_length_bytes"}
 _LINE = re.compile(rb"\d+ \d+ \S+ \S+ \d+ \d+")
 
 
 def resume(keyspace: Keyspace, queue: str, target: str) -> Flow[list[bytes]]:
-    """Move the letters that are on their way from a queue to a target. Without one, return a note for each target."""
+    """Move the dead letters on their way from a queue to a target. Without one, return a note for each target."""
     kind, _, origin = target.rpartition(">")
     if kind:
         yield from redrive(keyspace, queue, origin)
@@ -40,9 +40,9 @@ def resume(keyspace: Keyspace, queue: str, target: str) -> Flow[list[bytes]]:
 
 
 def hand_over(keyspace: Keyspace, source: str, target: str) -> Flow[None]:
-    """Move the letters that wait in the outbox of a queue for one target, unless another mover has them.
+    """Move the dead letters that wait in the outbox of a queue for one target, unless another mover has them.
 
-    After an error the letters wait in the outbox, and the next mover sends the same page again.
+    After an error they wait in the outbox, and the next mover sends the same page again.
     """
     token = verdict = ""
     for left in range(PAGES, -1, -1):
@@ -70,9 +70,9 @@ def hand_over(keyspace: Keyspace, source: str, target: str) -> Flow[None]:
 
 
 def redrive(keyspace: Keyspace, source: str, origin: str, sequences: Sequence[str] = ()) -> Flow[dict[str, str]]:
-    """Move letters to a queue in another slot. Returns the result of each: `MOVED`, `GONE` or one of `LIMITS`.
+    """Move dead letters to a queue in another slot. Returns the result of each: `MOVED`, `GONE` or one of `LIMITS`.
 
-    A letter that is not there, or not ready, has no result. Another call may have left letters on the way: they go
+    One that is not there, or not ready, has no result. Another call may have left some on the way: they go
     first, also without `sequences`.
     """
     results: dict[str, str] = {}
@@ -93,7 +93,7 @@ def redrive(keyspace: Keyspace, source: str, origin: str, sequences: Sequence[st
 
 
 def _arrive(keyspace: Keyspace, source: str, origin: str, page: Ok) -> Flow[dict[str, str]]:
-    """Let a page arrive in the queue `origin`. Letters without room, or without that queue, go back."""
+    """Let a page arrive in the queue `origin`. Dead letters without room, or without that queue, go back."""
     token, fresh = page.token, False
     while page.token == token:
         try:
@@ -116,9 +116,9 @@ def _arrive(keyspace: Keyspace, source: str, origin: str, page: Ok) -> Flow[dict
 
 
 def outgoing(keyspace: Keyspace, queues: Sequence[str]) -> Flow[list[dict[str, int]]]:
-    """The number of letters on the way from each queue, by target; that of a redrive is `redrive>` and the target.
+    """The number of dead letters on the way from each queue, by target; that of a redrive is `redrive>` and the target.
 
-    A damaged line counts as one letter: who moves it learns what is wrong.
+    A damaged line counts as one: who moves it learns what is wrong.
     """
     answers = (yield Read([("HGETALL", keyspace.key(queue, OUTGOING)) for queue in queues])) if queues else []
     return [{field: int(words[0]) if words else 1 for field, words in lines(answer).items()} for answer in answers]
@@ -137,7 +137,7 @@ def lines(answer: Any) -> dict[str, list[bytes] | None]:
 
 
 def by_target(queue: str, answer: Any) -> dict[str, int]:
-    """The number of letters on their way to each target, from a part `outgoing`. Raises `DataDamaged`."""
+    """The number of dead letters on their way to each target, from a part `outgoing`. Raises `DataDamaged`."""
     counts: dict[str, int] = {}
     for field, words in lines(answer).items():
         target = field.rpartition(">")[2]

@@ -230,8 +230,8 @@ def follow(keyspace: Keyspace, notes: Sequence[bytes], forbidden: set[str]) -> F
     """Do the work of each note: register, unregister or sweep a queue, or move its dead letters to other slots.
 
     The call of the script has succeeded and must not seem to have failed: errors are logged, and reapers do the work.
-    `forbidden` are the targets in other slots on which the user has no rights: their letters are left to others, unless
-    a sweep asks.
+    `forbidden` are the targets in other slots on which the user has no rights: others move dead letters there, unless a
+    sweep asks.
     """
     pending = deque(zip(notes[::2], notes[1::2], strict=True))
     while pending:

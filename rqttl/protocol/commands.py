@@ -240,8 +240,8 @@ class DiskCommand(Command):
 class BriefCommand(Command):
     """A command that waits briefly for a replica, if the server has one.
 
-    It changes a queue or policies: a failover would take the change back. Or it moves letters between slots: a failover
-    could lose letters that their source does not have any more, or let them arrive twice.
+    It changes a queue or policies: a failover would take the change back. Or it moves dead letters between slots: a
+    failover could lose some that their source does not have any more, or let them arrive twice.
     """
 
     durability = BRIEFLY
@@ -473,7 +473,7 @@ def relay(
     more: bool = False,
     now: Word = "",
 ) -> Command:
-    """Take a page of the letters that wait for a queue in another slot, after the `verdict` about page `token`."""
+    """Take a page of the dead letters that wait for a queue in another slot, after the `verdict` about page `token`."""
     words = {"target": target, "token": token, "verdict": verdict, "fresh": fresh, "more": "1" * more}
     return BriefCommand(*unfenced(keyspace, queue, "relay", (), target, now=now, **words))
 
@@ -496,7 +496,7 @@ def redrive_out(
     fresh: Word = "",
     now: Word = "",
 ) -> Command:
-    """Take at most `BATCH` letters out for a queue in another slot, or tell the `verdict` about page `token`."""
+    """Take at most `BATCH` dead letters out for a queue in another slot, or tell the `verdict` about page `token`."""
     words = {"target": target, "token": token, "verdict": verdict, "fresh": fresh}
     call = unfenced(keyspace, queue, "redrive_out", sequences, target, now=now, **words)
     return BriefCommand(*call._replace(repeat=Repeat.CHECKED))
@@ -505,7 +505,7 @@ def redrive_out(
 def redrive_in(
     config: QueueConfig, source: str, letters: Sequence[Word], *, number: int, token: Word, now: Word = ""
 ) -> Command:
-    """Let a page of letters from a queue in another slot arrive in this one: sequence, header and body in turn."""
+    """Let a page of dead letters from a queue in another slot arrive in this one: sequence, header and body in turn."""
     call = fenced(config, "redrive_in", letters, source, now=now, source=source, number=number, token=token)
     return BriefCommand(*call._replace(repeat=Repeat.CHECKED))
 

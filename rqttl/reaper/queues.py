@@ -177,7 +177,7 @@ class Registry:
                 log_event(logging.WARNING, "invalid_name_removed", text, member=name)
 
     def _unregister(self) -> Flow[None]:
-        """Remove names that have had no queue for long. Letters in the outboxes of deleted queues go on before."""
+        """Remove names that have had no queue for long. Dead letters in the outboxes of deleted queues go on before."""
         now = self._clock()
         self._missing = {name: self._missing.get(name, now) for name in sorted(self._listed - self.queues)}
         with self._refusals_logged("dead letters of deleted queues stay on their way"):

@@ -1,7 +1,7 @@
 """The index of arrivals of dead-letter queues: marks of a log, each with the messages and bytes that had come by then.
 
-A mark comes with about every 1,024th letter. The numbers count arrivals, not messages: letters that have left the queue
-keep their numbers. So between two marks there are at most as many messages as their numbers differ, and exactly as many
+A mark comes with about every 1,024th dead letter. The numbers count arrivals, not messages: those that have left keep
+their numbers. So between two marks there are at most as many messages as their numbers differ, and exactly as many
 if none of them has left. The same holds for bytes where no sender has enqueued: bytes count dead letters only. Queues
 without dead letters have no marks.
 """
@@ -26,7 +26,7 @@ _log = logging.getLogger("spark_connectors")
 
 #: About one in so many arrivals has a mark.
 STEP = 1_024
-#: Marks near a place: several lie in one millisecond if letters died fast.
+#: Marks near a place: several lie in one millisecond if messages died fast.
 _NEAR = 64
 _MARK = re.compile(rb"[0-8]\d{12}-\d{6}( \d{1,15}){3}")
 #: More messages, and more bytes, than any queue has.

@@ -1,8 +1,8 @@
 """Counts of dead-letter queues, for reads of the column `queue` alone.
 
 The counters of a whole queue tell its number: no entry crosses the network. Of a stretch of time only the ends are
-read: the numbers of arrivals count letters exactly if no letter has left the middle of the queue. The length of the log
-shows this: behind the first mark it has as many letters as have arrived there. Otherwise the range has to be read.
+read: the numbers of arrivals count dead letters exactly if none has left the middle of the queue. The length of the log
+shows this: behind the first mark it has as many as have arrived there. Otherwise the range has to be read.
 """
 
 from __future__ import annotations

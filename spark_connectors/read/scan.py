@@ -3,8 +3,8 @@
 A message may move from the log to the detached messages during the read, never back. So the detached messages are read
 last, and those that the log has shown are left out: each message that stays in its queue is read exactly once.
 
-On a cluster letters also leave for a queue in another slot, and come back as detached messages if it is full. A reader
-of a range does not look at it again. So it reads letters that are on their way, too.
+On a cluster dead letters also leave for a queue in another slot, and come back as detached messages if it is full. A
+reader of a range does not look at it again. So it reads those that are on their way, too.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _redriven_pages(
     seen: Mapping[int, _SeenSequences],
     redrives: Mapping[int, Mapping[str, bytes]],
 ) -> Iterator[tuple[int, Page]]:
-    """Yield the letters of the ranges that are on their way to other slots. There are few of them at a time."""
+    """Yield the dead letters of the ranges that are on their way to other slots. There are few of them at a time."""
     for index in seen:
         whole = ranges[index]
         for part in redrives.get(index, ()):

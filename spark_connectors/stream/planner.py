@@ -195,7 +195,7 @@ class StreamPlanner:
             if queue is not None and state is not None and position.belongs_to(state):
                 self._losses.report(detect_restore(part.queue, state, part.upto, position.received))
                 rows = max(1, min(part.rows, queue.rows))
-                # on a cluster letters may come back from a full queue in another slot
+                # on a cluster dead letters may come back from a full queue in another slot
                 detached = queue.may_have_detached or self._reader().is_cluster
                 present = replace(part, rows=rows, detached=detached)
                 lost, received = position.known_loss, position.received

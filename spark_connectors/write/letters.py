@@ -1,7 +1,7 @@
 """`operation=redrive` and `operation=purge`: dead letters go back to the queue of their death, or are removed.
 
-A letter that is deleted, leased or delayed counts as `unavailable`. A repeated write of the same rows meets the letters
-of the first write as unavailable, so nothing is moved or removed twice.
+One that is deleted, leased or delayed counts as `unavailable`. A repeated write of the same rows meets those of the
+first write as unavailable, so nothing is moved or removed twice.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from rqttl.types import Death, RedriveResult
 from spark_connectors.write.rows import RowBatch
 from spark_connectors.write.sender import BatchSender, CallBatch, WriteTask
 
-#: The number of letters that one round trip peeks at.
+#: The number of dead letters that one round trip peeks at.
 _PEEKS_AT_ONCE = 50
 History: TypeAlias = tuple[Death, ...]
 #: The outcomes of a redrive that are no refusal, and the counter of each.
 _COUNTERS = {"moved": "moved", "unavailable": "unavailable"}
-#: The reason and the cause of each outcome that leaves the letter in its queue.
+#: The reason and the cause of each outcome that leaves the dead letter in its queue.
 _REFUSALS = {
     "full": (QueueFull.code, "queue {queue!r} is full: {limit}"),
     "no_origin": (QueueNotFound.code, "queue {queue!r}, where it died, does not exist any more"),
@@ -34,9 +34,9 @@ _REFUSALS = {
 #: The causes that differ if the column `source` names the target.
 _CAUSES_OF_SOURCE = {
     "no_origin": "queue {queue!r} of column source does not exist",
-    "same_queue": "column source names queue {queue!r}, which holds the letter",
+    "same_queue": "column source names queue {queue!r}, which it is in",
 }
-#: The causes of a column `source` without a value, and of a letter without deaths.
+#: The causes of a column `source` without a value, and of a dead letter without deaths.
 _NO_TARGET = {
     True: "column source is null, so there is no queue to put it back into",
     False: "it never died, so there is no queue to put it back into",
@@ -52,7 +52,7 @@ class _LetterOperation:
         self._batch: RowBatch
 
     def write(self, batch: RowBatch) -> None:
-        """Move or remove the letters of a batch."""
+        """Move or remove the dead letters of a batch."""
         self._batch = batch
         batch.refuse_nulls("sequence")
         sequences = batch.values("sequence") or []
@@ -65,7 +65,7 @@ class _LetterOperation:
         self._sender.send_all(calls)
 
     def row_name(self, batch: RowBatch, row: int) -> str:
-        """Return queue and sequence of a letter."""
+        """Return queue and sequence of a dead letter."""
         queues, sequences = batch.column("queue"), batch.column("sequence")
         queue = self._task.plan.queue if queues is None else queues[row].as_py()
         return f"{str(queue)[:80]}/{'' if sequences is None else str(sequences[row].as_py())[:40]}"
@@ -100,7 +100,7 @@ class Purge(_LetterOperation):
 
 
 class Redrive(_LetterOperation):
-    """Moves letters back. If the target is full or missing, the letter stays and its row is refused."""
+    """Moves dead letters back. If the target is full or missing, they stay and their rows are refused."""
 
     def _call_batches(self, queue: str, rows: Sequence[int], sequences: Sequence[str]) -> list[CallBatch]:
         calls = []
@@ -127,7 +127,7 @@ class Redrive(_LetterOperation):
         return by_origin
 
     def _last_queues(self, queue: str, rows: Sequence[int], sequences: Sequence[str]) -> dict[int, str | None]:
-        """Return the queue of the last death of each letter. Unavailable letters are counted and left out."""
+        """Return the queue of the last death of each dead letter. Unavailable ones are counted and left out."""
         origins: dict[int, str | None] = {}
         for start in range(0, len(rows), _PEEKS_AT_ONCE):
             chunk = rows[start : start + _PEEKS_AT_ONCE]
@@ -139,7 +139,7 @@ class Redrive(_LetterOperation):
         return origins
 
     def _deaths(self, queue: str, sequences: Sequence[str]) -> list[History | None]:
-        """Return the deaths of letters; `None` for a letter that does not exist."""
+        """Return the deaths of dead letters; `None` for one that does not exist."""
         keyspace = self._task.driver.keyspace
         peeks = [commands.peek(keyspace, queue, after=codec.sequence_before(item), limit=1) for item in sequences]
         pages = self._task.with_retries(lambda: self._task.driver.perform(pipeline(peeks, NOT_THERE)), [queue])

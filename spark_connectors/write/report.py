@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-#: The outcomes of a row, in the order of a summary. `unavailable`: the letter is deleted, leased or delayed.
+#: The outcomes of a row, in the order of a summary. `unavailable`: the dead letter is deleted, leased or delayed.
 OUTCOMES = ("stored", "duplicates", "moved", "purged", "unavailable")
 #: The counter of the stored rows whose deadline had already passed.
 LATE = "late"

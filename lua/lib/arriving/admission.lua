@@ -67,7 +67,7 @@ end
 
 --- Make the plan. Nothing is written here.
 function admission.plan(q, now, items)
-  budget.renew() -- letters that go back were read before
+  budget.renew() -- dead letters that go back were read before
   local plan = {victims = {}}
   items.limit, items.seq = {}, {}
   local count, bytes = ready.count(q), q.ready_bytes

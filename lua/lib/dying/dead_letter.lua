@@ -2,7 +2,7 @@
 -- cause.
 --
 -- A script has seven keys of a target queue: meta, log, detached, arrivals, wakeup, waiters and tombstone. Of one in
--- another slot of a cluster it has none, and puts the letters into its outbox.
+-- another slot of a cluster it has none, and puts the dead letters into its outbox.
 --
 -- @use failures history message_ttl append arrivals record reaper_hint options queue_lifetime wakeup reply log outbox
 local dead_letter = {}
@@ -137,7 +137,7 @@ function dead_letter.close_target(q, t, now, n, size, all)
     string.format('%d', t.letter_bytes))
 end
 
---- The number of letters, the bytes of their bodies, and those with their headers. The letters are header and body in
+--- The number of dead letters, the bytes of their bodies, and those with their headers. They are header and body in
 -- turn.
 function dead_letter.sizes(letters)
   local bodies, all = 0, 0

@@ -1,7 +1,7 @@
 --- The outbox: dead letters on their way to a queue in another slot of the cluster. No script may touch both queues.
 --
--- The letters for each target wait in a stream, in the order of death. `outgoing` has a line for each target, which
--- becomes the table of `outbox.read`. A mover takes the first letters as a page. The page stays as it is until the
+-- For each target they wait in a stream, in the order of death. `outgoing` has a line for each target, which
+-- becomes the table of `outbox.read`. A mover takes the first ones as a page. The page stays as it is until the
 -- target has stored it, so a page that is sent again is the same one, and has the same number and token.
 --
 -- @use record reply reaper_hint
@@ -12,7 +12,7 @@ local STUCK = 1000
 local MEMORY = 604800000
 
 --- The line of a target. `letters` wait. Of the page under way: its `number` (of none: that of the last page), `token`
--- (`-`: there is none), the id of its `last` letter, the ms until which its mover has it, and the `hold` of the next
+-- (`-`: there is none), the id of its `last` one, the ms until which its mover has it, and the `hold` of the next
 -- mover in ms.
 function outbox.read(outgoing, target, now)
   return outbox.line(redis.call('HGET', outgoing, target) or '0 0 - - 0 0', now)
@@ -31,7 +31,7 @@ function outbox.write(outgoing, target, line)
     line.last, line.ends, line.hold))
 end
 
---- Note that `n` letters were added. If no mover is at work, the caller is to be one.
+--- Note that `n` dead letters were added. If nobody is moving them, ask the caller to.
 function outbox.added(q, into, now, n)
   local line = outbox.read(into.outgoing, into.name, now)
   line.letters = line.letters + n
@@ -46,7 +46,7 @@ function outbox.added(q, into, now, n)
   end
 end
 
---- Ask the caller of a sweep to move letters, if no mover has them. Returns the time of the next look. One that is
+--- Ask the caller of a sweep to move dead letters, if nobody moves them. Returns the time of the next look. One that is
 -- further away than any was set before a step back of the clock.
 function outbox.remind(q, now, outgoing_at)
   if outgoing_at > now and outgoing_at <= now + MOST_HOLD then return outgoing_at, false end
@@ -55,7 +55,7 @@ function outbox.remind(q, now, outgoing_at)
   return now + STUCK, true
 end
 
---- Ask a reaper to move letters that no mover has, also if another caller was asked before: it may lack the rights.
+--- Ask a reaper to move those that nobody moves, also if another caller was asked before: it may lack the rights.
 function outbox.offer(q, now)
   for _, text in ipairs(redis.call('HVALS', q.outgoing)) do
     local line = outbox.line(text, now)
@@ -63,25 +63,25 @@ function outbox.offer(q, now)
   end
 end
 
---- The number of letters that redrives have taken out. They are messages of their queue: some may come back.
+--- The number of dead letters that redrives have taken out. They are messages of their queue: some may come back.
 function outbox.redriving(q)
   local lines, n = redis.call('HGETALL', q.outgoing), 0
   for i = 1, #lines, 2 do
-    -- a damaged line stands for a letter, too
+    -- a damaged line stands for one, too
     if string.find(lines[i], '^redrive>') then n = n + (tonumber(string.match(lines[i + 1], '^%d+ ')) or 1) end
   end
   return n
 end
 
---- The target has stored the page under way, or the page has no letters any more.
+--- The target has stored the page under way, or the page is empty now.
 function outbox.close(q, line)
   local ms, serial = string.match(line.last, '^(%d+)-(%d+)$')
   redis.call('XTRIM', q.outbox, 'MINID', string.format('%s-%d', ms, serial + 1))
   line.letters, line.token, line.last, line.ends, line.hold = redis.call('XLEN', q.outbox), '-', '-', 0, 0
 end
 
---- The letters of the page under way for the mover that knows its `token`, or that asked for it as `fresh`; and the ms
--- for which another mover has it.
+--- The page under way for the mover that knows its `token`, or that asked for it as `fresh`; and the ms for which
+-- another mover has it.
 function outbox.again(q, now, line, token, fresh)
   local is_own = line.token == token or line.token == outbox.token(fresh, line.last)
   if not is_own and line.ends > now then return {}, line.ends - now end
@@ -92,7 +92,7 @@ function outbox.again(q, now, line, token, fresh)
   return letters, 0
 end
 
---- Make a page of the first letters, at most 250 and about 4 MB.
+--- Make a page of the first dead letters, at most 250 and about 4 MB.
 function outbox.next_page(q, now, line, fresh)
   local letters, size, largest, after = {}, 0, nil, '-'
   while #letters < LETTERS and size < BYTES do
@@ -110,7 +110,7 @@ function outbox.next_page(q, now, line, fresh)
   return letters
 end
 
---- Make a page of these letters, which were taken out of the queue for a redrive.
+--- Make a page of these dead letters, which were taken out of the queue for a redrive.
 function outbox.put(q, now, line, letters, fresh)
   table.sort(letters, function(a, b) return a[1] < b[1] end)
   for _, letter in ipairs(letters) do
@@ -126,8 +126,8 @@ function outbox.open(now, line, letters, fresh)
   line.token, line.hold, line.ends = outbox.token(fresh, line.last), HOLD, now + HOLD
 end
 
---- The token of a page. Its last letter is in it: a mover without a reply repeats its call, and meanwhile a failover
--- with lost writes may have brought other letters.
+--- The token of a page. Its last dead letter is in it: a mover without a reply repeats its call, and meanwhile a
+-- failover with lost writes may have brought others.
 function outbox.token(fresh, last)
   return fresh .. '@' .. last
 end
@@ -147,7 +147,7 @@ function outbox.remember(memory, number, token, results)
 end
 
 --- Store the line, and when the outbox is to be looked at again: at once, but for pages under way. Nothing stays of a
--- deleted queue without letters.
+-- deleted queue without dead letters.
 function outbox.save(q, now, target, line)
   outbox.write(q.outgoing, target, line)
   if line.letters == 0 then redis.call('UNLINK', q.outbox) end

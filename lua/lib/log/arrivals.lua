@@ -1,8 +1,8 @@
 --- The index of arrivals of a dead-letter queue: a mark for about every 1,024th arrival, with the numbers and bytes of
 -- arrivals up to it.
 --
--- Readers of the log find a place by its number or by its time, and read none of the messages before it. A letter that
--- left the queue keeps its number. So the numbers of two marks differ by the most letters that can lie between them.
+-- Readers of the log find a place by its number or by its time, and read none of the messages before it. A dead letter
+-- that left the queue keeps its number. So the numbers of two marks differ by the most that can lie between them.
 -- Bytes count dead letters only, because an enqueue has no time for them. Between marks whose numbers of arrivals and
 -- of dead letters differ equally, no sender has enqueued.
 -- Each mark is right by itself: a reader needs no other one, and a missing mark harms nothing.

@@ -31,7 +31,7 @@ function history.in_circle(target, death, older)
 end
 
 --- The header of a dead letter: no own deadline, the same message id, one more record in front of the history. Returns
--- nil if the letter would enter an automatic circle (RabbitMQ CYC-04).
+-- nil if the dead letter would enter an automatic circle.
 function history.bury(header, seq, death, target)
   if death.queue ~= target and not string.find(header, ';', 1, true) then
     local record = death.first .. death.numbers

@@ -6,7 +6,7 @@ local expire_queue = {}
 local BUDGET = 250
 
 --- Do a bounded part. Returns nil if the queue lives on: because of `keep`, of a message that is not due yet, or of
--- letters of a redrive that may come back. Otherwise it returns the number of dead messages, and, once the queue is
+-- those of a redrive that may come back. Otherwise it returns the number of dead messages, and, once the queue is
 -- deleted, the number of messages that were dropped with it.
 function expire_queue.run(q, now)
   local life, last = q.life, redis.call('ZRANGE', q.scheduled, -1, -1, 'WITHSCORES')[2]

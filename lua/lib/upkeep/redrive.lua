@@ -5,8 +5,8 @@
 local redrive = {}
 local SMALL = 16384
 
---- The ready letters among `seqs` that are not expired, in the same order; the last sequence looked at; and by sequence
--- those without a letter (nil: there is no such queue).
+--- The ready dead letters among `seqs` that are not expired, in order; the last sequence looked at; and by sequence
+-- those without a dead letter (nil: there is no such queue).
 function redrive.find(from, now, seqs)
   local version = redis.call('HGET', from.meta, 'version')
   if #seqs == 0 or record.open_all(from, version or '') then
@@ -20,7 +20,7 @@ function redrive.find(from, now, seqs)
   return #timely == #candidates and candidates or timely, last, missing
 end
 
---- The letters as arriving messages without a TTL of their own. With `keeps` those that have a deadline keep it, as far
+--- The dead letters as arriving messages without a TTL of their own. With `keeps` a deadline is kept, as far
 -- as the options of the queue allow.
 function redrive.read(q, from, now, letters, keeps)
   local items = {n = #letters, size = 0, count = 0, words = {}, deadline = {}, outcome = {}}
@@ -46,7 +46,7 @@ function redrive.read(q, from, now, letters, keeps)
   return items
 end
 
---- Take the letters that found room out of their queue.
+--- Take the dead letters that found room out of their queue.
 function redrive.leave(from, letters, items)
   local leaving = {}
   for i, entry in ipairs(letters) do
@@ -57,7 +57,7 @@ function redrive.leave(from, letters, items)
   record.save(from)
 end
 
---- The result of each letter up to `last`. After a lost reply, a letter that is gone counts as redriven before.
+--- The result of each dead letter up to `last`. After a lost reply, one that is gone counts as redriven before.
 function redrive.results(seqs, last, letters, results, missing, replay)
   local results_by_place, at = {}, {}
   for i, entry in ipairs(letters) do
@@ -79,7 +79,7 @@ function redrive.page(words)
   return letters
 end
 
---- The results of a page: for each letter `.`, or `n` or `b` if the limit of the number or of the bytes refused it.
+--- The results of a page: for each dead letter `.`, or `n` or `b` if the limit of the number or the bytes refused it.
 function redrive.outcomes(items)
   local results = {}
   for i = 1, items.n do
@@ -89,7 +89,7 @@ function redrive.outcomes(items)
   return table.concat(results)
 end
 
---- End a page: the letters of `refused` are ready again in their old places, and the others have gone.
+--- End a page: the dead letters of `refused` are ready again in their old places, and the others have gone.
 function redrive.settle(q, now, page, refused)
   local stays, gone, n = {}, {}, 0
   for _, seq in ipairs(refused) do
@@ -113,7 +113,7 @@ function redrive.settle(q, now, page, refused)
   end
 end
 
---- Make a letter ready again that was taken out of the queue.
+--- Make a dead letter ready again that was taken out of the queue.
 function redrive.put_back(q, entry)
   local seq, size = entry[1], #entry[2][1] + #entry[2][2]
   redis.call('HSET', q.detached, seq, log.pack(entry[2]))

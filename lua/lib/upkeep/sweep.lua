@@ -84,8 +84,8 @@ function sweep.if_due(q, now)
 end
 
 --- The next instant at which something is due: the earliest of the ends of states, own deadlines, retention of the
--- oldest message, and the end of the lifetime of the queue. Arrivals are apart, in `q.arrival_at`, and so are letters
--- on their way, in `q.outgoing_at`.
+-- oldest message, and the end of the lifetime of the queue. Arrivals are apart, in `q.arrival_at`, and so are dead
+-- letters on their way, in `q.outgoing_at`.
 function sweep.next_due(q, now)
   local earliest
   local function consider(at)

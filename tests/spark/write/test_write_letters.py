@@ -79,7 +79,7 @@ def test_a_letter_without_room_stays_and_is_told(job: Make, broker: Broker) -> N
     "change, reason, cause",
     [
         ({"source": "nobody"}, "not_found", "queue 'nobody' of column source does not exist"),
-        ({"source": "orders/dead"}, "same_queue", "column source names queue 'orders/dead', which holds the letter"),
+        ({"source": "orders/dead"}, "same_queue", "column source names queue 'orders/dead', which it is in"),
         ({"source": None}, "no_source", "column source is null, so there is no queue to put it back into"),
         ({"source": "a b"}, "invalid_name", ""),
         ({"queue": None}, "no_queue", ""),
