@@ -41,7 +41,7 @@ class Decision(Exception):
 class Reject(Decision):
     """Refuse the message for good: it dies with reason `rejected`, and `description` goes into the death record.
 
-    A description is cut to 4,096 bytes. Raises `InvalidInput` for one that is no text.
+    A description is cut to 4,096 bytes. Raises `InvalidInput` if it is not text.
     """
 
     def __init__(self, description: str | None = None) -> None:
@@ -52,7 +52,7 @@ class Reject(Decision):
 class Retry(Decision):
     """Give the message back as a failed delivery. Without `delay` the usual one after a failure acts.
 
-    A description is cut to 4,096 bytes. Raises `InvalidInput` for one that is no text, and `InvalidDuration`.
+    A description is cut to 4,096 bytes. Raises `InvalidInput` if it is not text, and `InvalidDuration`.
     """
 
     def __init__(self, delay: Duration | None = None, description: str | None = None) -> None:
@@ -338,7 +338,7 @@ class Delivery(Delivered):
 def warn_not_given_back(delivery: Delivered, failure: Exception) -> None:
     """Log that the end of a `with` block could not give the message back."""
     logger.warning(
-        "queue %s: message %s was not given back, and comes again when its lease ends: %s",
+        "queue %s: could not give message %s back (%s); it comes again when its lease ends",
         delivery.queue,
         delivery.sequence,
         failure,

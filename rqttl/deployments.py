@@ -241,7 +241,7 @@ def _read_yaml(text: str) -> object:
             seen: set[str] = set()
             for key, _ in node.value:
                 if not isinstance(key, yaml.ScalarNode):
-                    raise yaml.MarkedYAMLError(problem="the key is no text", problem_mark=key.start_mark)
+                    raise yaml.MarkedYAMLError(problem="the key is not text", problem_mark=key.start_mark)
                 if key.value in seen:
                     problem = f"the key {format_value(key.value)} stands here twice"
                     raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)

@@ -268,7 +268,7 @@ def watching(observer: Observer, operation: Operation) -> Iterator[Operation]:
 
     _guarded(lambda: stack.enter_context(observer.message(operation)))
     if operation.messages is not messages and len(operation.messages) != len(messages):
-        logger.error("an observer gave no message for each of %d; they are sent as they are", len(messages))
+        logger.error("an observer changed the number of messages, %d; they are sent unchanged", len(messages))
         operation.messages = messages
     try:
         yield operation

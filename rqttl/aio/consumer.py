@@ -143,7 +143,7 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
             if error is None:
                 raise
             # the caller must see the exception of the block; leased messages come back when their leases end
-            logger.warning("queue %s: acks could not be sent, or messages not given back: %s", self.queue, failure)
+            logger.warning("queue %s: could not send acks or give messages back: %s", self.queue, failure)
 
     def __aiter__(self) -> AsyncConsumer:
         return self
@@ -303,7 +303,7 @@ class AsyncRunner:
                 watching.cancel()
         counts = self._work.result(consumer.lost_count, consumer.unknown_count)
         if halt.asked():
-            run_logger.info("queue %s: stopped, after %d messages", consumer.queue, counts.handled + counts.failed)
+            run_logger.info("queue %s: stopped after %d messages", consumer.queue, counts.handled + counts.failed)
         return counts
 
     async def _share_out(self) -> None:

@@ -151,7 +151,7 @@ class AsyncDriver:
             if isinstance(result, Batches):
                 await self.finish(give_back(self.keyspace, result, self.events))
         except Exception as error:  # noqa: BLE001  # no caller is left to see it
-            logger.warning("a call whose caller was cancelled has failed: %s: %s", type(error).__name__, error)
+            logger.warning("a call failed after its caller was cancelled: %s: %s", type(error).__name__, error)
 
     async def finish(self, flow: Flow[T], around_waits: asyncio.Lock | None = None) -> T:
         """Carry out a flow in a task that nobody cancels. Its waits free the lock `around_waits`, which it holds."""

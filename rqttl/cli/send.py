@@ -454,7 +454,7 @@ def _object(line: bytes) -> dict[str, Any]:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 _decoder = json.JSONDecoder(parse_constant=_refuse_constant)

@@ -125,7 +125,7 @@ class Session(Generic[D]):
         except QueueNotFound:
             for ack in self.prefetch.confirm():
                 self.prefetch.late.add(ack)
-                logger.info("queue %s: the ack of %s was given up: the queue is deleted", ack.queue, ack.id)
+                logger.info("queue %s: ack of %s dropped: the queue was deleted", ack.queue, ack.id)
             raise
         except BaseException:
             self.prefetch.put_back()
@@ -193,7 +193,7 @@ class Session(Generic[D]):
         return [self.queue]
 
     def _look_again(self, queue: str) -> None:
-        logger.info("queue %s: looking again, nobody would wake this consumer", queue)
+        logger.info("queue %s: looking again: nobody would have woken this consumer", queue)
         again, self._again = self._again, None
         if again:
             again.ask()
@@ -203,11 +203,11 @@ class Session(Generic[D]):
         self.schedule.contacted()
         for ack in prefetch.missed(sent, claimed.lost):
             self.prefetch.late.add(ack)
-            logger.warning("queue %s: the ack of %s came after its lease had ended", ack.queue, ack.id)
+            logger.warning("queue %s: ack of %s came after its lease had ended", ack.queue, ack.id)
         for ack in prefetch.missed(sent, claimed.unknown):
             self.prefetch.unknown.add(ack)
             logger.warning(
-                "queue %s: the ack of %s got no reply until its lease had ended: it may have been carried out",
+                "queue %s: ack of %s: no reply before its lease ended; it may or may not have been applied",
                 ack.queue,
                 ack.id,
             )
@@ -263,10 +263,10 @@ class Session(Generic[D]):
         """Log the failure of a turn. Later turns try again."""
         if isinstance(error, (*TEMPORARY, RqttlError)):
             # queue and server may come back; a later settle reports lost leases
-            logger.warning("queue %s: could not renew leases: %s", self.queue, type(error).__name__)
+            logger.warning("queue %s: could not renew leases: %s; trying again", self.queue, type(error).__name__)
         else:
             # a listener of events failed: without a renewer all leases would end
-            logger.error("queue %s: the renewer of leases goes on after an error", self.queue, exc_info=error)
+            logger.error("queue %s: renewing leases failed; trying again", self.queue, exc_info=error)
 
     def took(self, fetched: Sequence[D]) -> None:
         """Renew messages of a fetch early enough: these are the first ones, or the queue's `lease` has changed."""
@@ -317,8 +317,7 @@ class Session(Generic[D]):
         unsettled = sum(map(len, self.prefetch.leases().values()))
         if unsettled:
             logger.warning(
-                "queue %s: the consumer ended before %d of its deliveries were settled; "
-                "unsettled messages come again when their leases end",
+                "queue %s: the consumer ended with %d of its messages unsettled; they come again when their leases end",
                 self.queue,
                 unsettled,
             )
@@ -501,12 +500,12 @@ class ConsumerBase(ABC, Generic[D, R]):
 
     @property
     def unknown(self) -> list[str]:
-        """The newest 1,000 ids of messages whose ack may or may not have been carried out."""
+        """The newest 1,000 ids of messages whose ack may or may not have been applied."""
         return list(self._prefetch.unknown.newest)
 
     @property
     def unknown_count(self) -> int:
-        """The number of messages whose ack may or may not have been carried out."""
+        """The number of messages whose ack may or may not have been applied."""
         return self._prefetch.unknown.count
 
     def stop(self) -> None:

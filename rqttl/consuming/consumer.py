@@ -129,7 +129,7 @@ class Renewer(threading.Thread):
                 return  # no call can be sent any more; another thread tells it
             except Exception:
                 # a listener of events failed: without these turns all leases would end
-                logger.exception("the renewer of leases goes on after an error")
+                logger.exception("renewing leases failed; trying again")
 
 
 class Consumer(ConsumerBase[Delivery, None]):
@@ -203,7 +203,7 @@ class Consumer(ConsumerBase[Delivery, None]):
             if error is None:
                 raise
             # the caller must see the exception of the block; leased messages come back when their leases end
-            logger.warning("queue %s: acks could not be sent, or messages not given back: %s", self.queue, failure)
+            logger.warning("queue %s: could not send acks or give messages back: %s", self.queue, failure)
 
     def __iter__(self) -> Consumer:
         return self
@@ -331,7 +331,7 @@ class Runner:
                         self._share_out(deliveries)
         counts = self._work.result(deliveries.lost_count, deliveries.unknown_count)
         if self._halt.asked():
-            run_logger.info("queue %s: stopped, after %d messages", deliveries.queue, counts.handled + counts.failed)
+            run_logger.info("queue %s: stopped after %d messages", deliveries.queue, counts.handled + counts.failed)
         return counts
 
     def _share_out(self, deliveries: Consumer) -> None:

@@ -180,7 +180,7 @@ def _failed(item: Delivered, delay: int | None, description: str | None) -> str:
     if item.settled not in (None, LOST):
         return f"failed after its handler had settled it{words}"
     if _is_last(item):
-        return f"gave up: {_grave(item, 'delivery_limit')} ({number}){words}"
+        return f"given up: {_grave(item, 'delivery_limit')} ({number}){words}"
     if delay is None and options.number("redelivery_delay") is not None:
         return f"failed, again after its redelivery_delay ({number}){words}"
     when = (f"in {delay / 1000:.1f} s" if delay >= 100 else f"in {delay} ms") if delay else "at once"
@@ -262,7 +262,7 @@ def log_unsettled(item: Delivered, error: Exception) -> None:
         return
     item.settled = LEFT
     logger.warning(
-        "queue %s: message %s could not be settled (%s), and comes again when its lease ends",
+        "queue %s: could not settle message %s (%s); it comes again when its lease ends",
         item.queue,
         name_of(item),
         error,

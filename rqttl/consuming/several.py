@@ -152,7 +152,7 @@ class Queues(dict[str, _Queue]):
         """Record that a queue does not exist. It is looked for later."""
         queue = self[name]
         if not queue.is_missing:
-            logger.warning("queue %s does not exist; it is looked for every %d s", name, MISSING // 1000)
+            logger.warning("queue %s does not exist; looking again every %d s", name, MISSING // 1000)
         queue.is_missing, queue.is_awaited = True, False
         queue.until = queue.due = now + MISSING
 

@@ -160,7 +160,7 @@ def _programs(url: str | None, carriers: Sequence[str], day: Day) -> Iterator[Ca
             for program in running:
                 if program.poll() is not None:
                     log.seek(0)
-                    raise ProgramFailed(f"a program has the exit code {program.returncode}: {_last_line(log.read())}")
+                    raise ProgramFailed(f"a program ended with code {program.returncode}: {_last_line(log.read())}")
 
         try:
             yield check

@@ -116,7 +116,7 @@ def _registry(keyspace: Keyspace) -> Flow[tuple[list[Finding], set[str]]]:
         if "WRONGTYPE" not in str(members):
             raise members
         advice = f"look at it, then DEL {keyspace.registry}; the remedy of each queue below enters it again"
-        text = f"{keyspace.registry} is no set of queue names: another program has written it; nothing lists the queues"
+        text = f"{keyspace.registry} is not a set of queue names: another program wrote it; nothing lists the queues"
         return [problem("registry", text, advice)], set()
     return [], {name for member in members if (name := queue_name(member)) is not None}
 

@@ -118,7 +118,7 @@ def _write(keyspace: Keyspace, stored: Sequence[Policy], removed: Sequence[Polic
 def warn_of_failover(answer: Ok, changed: str) -> None:
     """Warn if a failover would take a change back: there should be a replica, and none has confirmed the change."""
     if why := commands.why_unconfirmed(answer.notes):
-        logger.warning("%s: changed, but a failover now would take the change back: %s", changed, why)
+        logger.warning("%s: changed, but a failover now would undo it: %s", changed, why)
 
 
 def preview(
@@ -343,7 +343,7 @@ def explain(keyspace: Keyspace, queue: str, ttl: Duration | None, *, name_only: 
     except (ConnectionError, TimeoutError) as error:
         if not keyspace.slotted:
             raise
-        logger.warning("queue %s: the policies cannot be read now, so they are not named: %s", queue, error)
+        logger.warning("queue %s: cannot read the policies now, so they are not named: %s", queue, error)
         return Explanation.without_policies(PolicySet().resolve(config.declared), ms, config.options)
     return Explanation.of(policies.resolve(config.declared), ms, config.options)
 

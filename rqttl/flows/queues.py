@@ -259,8 +259,8 @@ def follow(keyspace: Keyspace, notes: Sequence[bytes], forbidden: set[str]) -> F
             is_forbidden = target and isinstance(error, NoPermissionError)
             forbidden.update([target] * bool(is_forbidden))
             level = logging.DEBUG if is_forbidden else logging.WARNING
-            text = "queue %s: %s was not followed up, a reaper will: %s"
-            text = "queue %s: dead letters wait for %s, a reaper moves them: %s" if target else text
+            text = "queue %s: could not follow up on %s; a reaper will: %s"
+            text = "queue %s: could not move dead letters to %s; a reaper will: %s" if target else text
             logger.log(level, text, queue, target.rpartition(">")[2] or kind.decode(), error)
 
 

@@ -57,7 +57,7 @@ class Record:
             return int(value or 0)
         except ValueError:
             text = value[:40].decode("utf-8", "backslashreplace")
-            raise DataDamaged(self.queue, f"the field {name} of its record is no number: {text!r}") from None
+            raise DataDamaged(self.queue, f"the field {name} of its record is not a number: {text!r}") from None
 
     @property
     def end(self) -> int | None:

@@ -44,7 +44,7 @@ def leave(keyspace: Keyspace, name: str) -> Flow[None]:
         return
     entries, now = yield from _read(keyspace)
     for field in (field for field, facts in entries.items() if facts is None):
-        logger.warning("workers: the entry %s cannot be read, removed", escape(field, 100))
+        logger.warning("workers: removed the entry %s, which cannot be read", escape(field, 100))
     old = [field for field, facts in entries.items() if facts is None or now - facts["beat"] > FORGOTTEN]
     if old:
         yield Write([("HDEL", keyspace.workers, *old)])

@@ -310,7 +310,7 @@ def answer_of(command: Command, reply: Reply) -> Ok | Refused:
     try:
         return command.script.read(reply)
     except IncompleteReply:
-        raise DataDamaged(command.queue, "a field of its record is missing or is no number") from None
+        raise DataDamaged(command.queue, "a field of its record is missing or not a number") from None
 
 
 def pipeline(calls: Sequence[Command], answered: Container[str]) -> Flow[list[Ok | Refused]]:

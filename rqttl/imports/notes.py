@@ -170,7 +170,7 @@ class Notes:
         row = rows(section).get(setting.lower(), rows(section).get(setting))
         if row is None:
             hint = did_you_mean(setting, tuple(rows(section)), ignore_case=True)
-            self.left_out(name, value, f"it is no documented setting{hint}")
+            self.left_out(name, value, f"it is not a documented setting{hint}")
         elif not row.options:
             is_alike = str(value).lower() in row.alike
             (self.taken if is_alike else self.left_out)(name, value, "rqttl does the same" if is_alike else row.text)

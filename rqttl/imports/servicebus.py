@@ -128,7 +128,7 @@ def _is_deployed(kind: str, name: str, body: Mapping[str, Any], notes: Notes) ->
     """True for a resource of Service Bus with a name that the file tells. Any other one is noted."""
     condition = body.get("condition", True)
     if not kind.startswith(_PROVIDER):
-        notes.left_out("", None, f"it is no resource of Service Bus, but {kind}")
+        notes.left_out("", None, f"it is not a resource of Service Bus, but {kind}")
     elif "copy" in body:
         notes.lost("copy", body["copy"], f"the import runs no loops: {_DEPLOY}")
     elif _EXPRESSION.fullmatch(name):
@@ -269,7 +269,7 @@ class _Queue:
         known = self.namespace.queues.get(forward.lower())
         target = self.names.names.get(known.segments[1]) if known else translate(forward, _LONGEST)
         if not target or forward.lower() in self.namespace.topics:
-            self.notes.lost(_FORWARD, forward, f"{forward!r} is no queue of the import: rqttl has no topics yet")
+            self.notes.lost(_FORWARD, forward, f"{forward!r} is not a queue of the import: rqttl has no topics yet")
         elif target == self.name:
             self.notes.lost(_FORWARD, forward, "a queue cannot be its own target")
         else:

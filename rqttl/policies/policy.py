@@ -299,7 +299,7 @@ def fault(option: str, target: str, queue: str, policies: Iterable[Policy]) -> s
                     "acts on it"
                 )
     if name and not is_queue_name(name):
-        return f"{format_value(name)} is no valid queue name"
+        return f"{format_value(name)} is not a valid queue name"
     return ""
 
 

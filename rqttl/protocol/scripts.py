@@ -279,7 +279,7 @@ def _link(name: str) -> Script:
     keys, args = _parts(tags.get("keys", [])), [*tags.get("args", [])]
     for word in (*args, *_names(tags, "reply")):
         if not word.removesuffix("...").isidentifier():
-            raise ContractError(f"lua: {name}: {word!r} in its header is no name")
+            raise ContractError(f"lua: {name}: {word!r} in its header is not a name")
     fence = [word for word in FENCE if word in args]
     if args[: len(fence)] != fence:
         raise ContractError(f"lua: {name}: {' and '.join(fence)} must be the first arguments")

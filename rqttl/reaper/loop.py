@@ -382,7 +382,7 @@ class Hints:
         log_event(
             logging.WARNING if refused and not again else logging.DEBUG,
             "subscribe_failed",
-            f"cannot listen on {self._channel}: {error}; only full passes find work that becomes due earlier",
+            f"cannot listen on {self._channel}: {error}; trying again, and until then only full passes find new work",
             error=type(error).__name__,
             message=str(error),
         )

@@ -155,7 +155,7 @@ class Registry:
             return
         result = yield from policies.reconcile(self._keyspace, queues, damaged=[])
         for queue, options in result.changed.items():
-            text = f"queue {queue}: its policies give it other options: {', '.join(options)}"
+            text = f"queue {queue}: its policies changed its options: {', '.join(options)}"
             log_event(logging.INFO, "queue_reconciled", text, queue=queue, options=list(options))
 
     def _register(self, names: Iterable[str]) -> Flow[list[str]]:
@@ -164,16 +164,16 @@ class Registry:
             with self._refusals_logged("queues stay out of the registry"):
                 if (yield Register(name)):
                     entered.append(name)
-                    text = f"queue {name}: was missing in the registry, registered"
+                    text = f"queue {name}: was missing in the registry; added it"
                     log_event(logging.WARNING, "queue_registered", text, queue=name)
         return entered
 
     def _remove_strays(self, strays: list[bytes]) -> Flow[None]:
         """Remove members that are no valid names. If Redis refuses, the next scan tries again."""
-        with self._refusals_logged("members that are no names stay in the registry"):
+        with self._refusals_logged("invalid names stay in the registry"):
             yield from registry.remove(self._keyspace, strays)
             for name in [format_value(member, bytes) for member in strays]:
-                text = f"registry: {name} is no name of a queue, removed"
+                text = f"registry: removed {name}, which is not a queue name"
                 log_event(logging.WARNING, "invalid_name_removed", text, member=name)
 
     def _unregister(self) -> Flow[None]:
@@ -193,7 +193,7 @@ class Registry:
                     yield from registry.remove(self._keyspace, gone)
                 for name in gone:
                     del self._missing[name]
-                    text = f"queue {name}: is not there, removed from the registry"
+                    text = f"queue {name}: does not exist; removed it from the registry"
                     log_event(logging.INFO, "queue_unregistered", text, queue=name)
 
     @contextmanager

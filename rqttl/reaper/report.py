@@ -104,15 +104,15 @@ class Report:
             self._lag_ms[queue] = max(self._lag_ms.get(queue, 0), lag)
             self.lags.add(lag / 1000)
         if swept.retired is not None:
-            text = f"queue {queue}: its lifetime is over, deleted"
+            text = f"queue {queue}: deleted at the end of its lifetime"
             if swept.retired:
-                text += f" with {plural(swept.retired, 'message')}"
+                text += f", with {plural(swept.retired, 'message')}"
             log_event(logging.INFO, "queue_expired", text, queue=queue, dropped=swept.retired)
 
     def failed(self, queue: str, error: Exception) -> None:
         """Count and log a queue that could not be swept."""
         self.totals.failed += 1
-        text = f"queue {queue}: not swept: {error}; all others go on"
+        text = f"queue {queue}: could not be swept: {error}; the others go on"
         log_event(logging.ERROR, "failed", text, queue=queue, error=type(error).__name__, message=str(error))
 
     def seconds_left(self) -> float:
@@ -136,7 +136,7 @@ class Report:
     def trouble(self) -> str:
         """Return the reason for which the reaper is not alive; empty if it is. Redis has no part in it."""
         still = self._clock() - self._turned_at
-        return f"the loop of the reaper has not turned for {still:.0f} s" if still > TURNS else ""
+        return f"the loop of the reaper has been stuck for {still:.0f} s" if still > TURNS else ""
 
     def obstacle(self) -> str:
         """Return the reason for which the reaper cannot sweep now; empty if it can."""

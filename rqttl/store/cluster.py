@@ -98,7 +98,7 @@ class Cluster(Generic[N]):
                 self._replace(reply, node)
                 return
             if "cluster support disabled" in str(reply):
-                raise InvalidInput("url: this server is no node of a Redis Cluster: use redis:// for it")
+                raise InvalidInput("url: this server is not a node of a Redis Cluster: use redis:// for it")
             failure = reply if isinstance(reply, RedisError) else ConnectionError("no node has slots yet")
         raise failure
 

@@ -297,7 +297,7 @@ class Child:
             return ThreadPool(handler, threads or coroutines or 1, self._send)
         if threads is not None:
             raise pool.HandlerNotLoaded(
-                "threads: the function of `call` is a coroutine function: `asyncio` is the number of these", ""
+                "threads: the function of `call` is a coroutine function: use `asyncio` instead", ""
             )
         return CoroutinePool(handler, coroutines or pool.COROUTINES, self._send)
 

@@ -248,7 +248,7 @@ class Fetcher:
             for name in self._patterns:
                 if name not in self._unmatched and not any(matches(name, queue) for queue in existing):
                     self._unmatched.add(name)
-                    logger.warning("no queue matches %s; the worker looks again every %d s", name, SCAN // 1000)
+                    logger.warning("no queue matches %s; looking again every %d s", name, SCAN // 1000)
             living = {*existing, *weights}
             for queue in [queue for queue, source in self._sources.items() if not source.has_work]:
                 if queue not in living:

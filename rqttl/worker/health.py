@@ -191,7 +191,7 @@ class HealthServer:
             def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002  # as in socketserver
                 """Log an error of a request. A client may leave at any time."""
                 level = logging.DEBUG if isinstance(sys.exc_info()[1], OSError) else logging.ERROR
-                logger.log(level, "health: a request of %s failed", client_address, exc_info=True)
+                logger.log(level, "health: a request from %s failed", client_address, exc_info=True)
 
         self._server = Server((host, port), Handler)
         #: The port in use, which differs from the wish if that was 0; and with the host, as in a URL.

@@ -94,7 +94,7 @@ def _of_function(function: Any, name: str, *, with_delivery: bool) -> Handler:
         _check_callable(target, f"{name}[{kind!r}]" if is_mapping else name)
     is_async = any(map(_is_async, functions.values()))
     if inspect.iscoroutinefunction(close) and not is_async:
-        raise HandlerNotLoaded(f"call: {name}: `close` is a coroutine function, and the handler is none", "")
+        raise HandlerNotLoaded(f"call: {name}: `close` is a coroutine function, but the handler is not", "")
     if is_async:
         functions = {kind: each if _is_async(each) else partial(_in_thread, each) for kind, each in functions.items()}
 

@@ -216,7 +216,7 @@ class QueueSource:
         except (*TEMPORARY, RqttlError) as error:
             if is_away(error):
                 raise
-            words = "queue %s: %d messages could not be settled (%s), and come again when their leases end"
+            words = "queue %s: could not settle %d messages (%s); they come again when their leases end"
             logger.warning(words, self.queue, len(items), error)
             for item in items:
                 item.settled = LEFT
@@ -310,10 +310,10 @@ class Sources(dict[str, QueueSource]):
             try:
                 source.close()
             except QueueNotFound:
-                logger.debug("queue %s does not exist any more", source.queue)
+                logger.debug("queue %s no longer exists", source.queue)
             except (RedisError, RqttlError) as error:
                 level = logging.WARNING if source.has_work else logging.DEBUG
-                text = "queue %s: acks could not be sent, or messages not given back: %s"
+                text = "queue %s: could not send acks or give messages back: %s"
                 logger.log(level, text, source.queue, error)
 
     def pause(self, node: Hashable) -> float:
@@ -340,7 +340,7 @@ class Sources(dict[str, QueueSource]):
             except (RedisError, RqttlError) as error:
                 # the next turn tries again: queue and server may come back; a later settle reports lost leases
                 if source.has_work and not isinstance(error, QueueNotFound) and node not in self.outages:
-                    words = "queue %s: could not renew leases or settle: %s"
+                    words = "queue %s: could not renew leases or settle: %s; trying again"
                     logger.warning(words, source.queue, type(error).__name__)
                 source.has_failed = True
                 if is_away(error):
@@ -351,7 +351,7 @@ class Sources(dict[str, QueueSource]):
                 with self.locks[node]:  # so a second connection is not needed
                     self.driver.perform(self.heartbeat.beat())
             except (RedisError, RqttlError) as error:
-                logger.info("worker heartbeat is late: %s", error)
+                logger.info("the worker's heartbeat is late: %s", error)
 
     def _forget(self, node: Hashable) -> None:
         """End the outage of a node without queues, and the thread of one that the cluster has no longer."""

@@ -122,7 +122,7 @@ def read(options: WorkerOptions) -> dict[str, Any]:
     """Return the values of all options. Raises `InvalidInput`, also for those that are wrong together."""
     for name in options:
         if name not in _OPTIONS:
-            raise InvalidInput(f"{format_value(name)} is no option of a worker{did_you_mean(name, _OPTIONS)}")
+            raise InvalidInput(f"unknown worker option {format_value(name)}{did_you_mean(name, _OPTIONS)}")
     given: Mapping[str, Any] = options
     values: dict[str, Any] = {}
     for name, (default, check) in _OPTIONS.items():

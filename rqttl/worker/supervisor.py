@@ -189,14 +189,14 @@ class Supervisor:
         if self._ended or (not child.slots and self._gives_up(child, reason)):
             return
         if child.broken:
-            words = f"child {child.pid}: {child.broken}; the worker tries again"
+            words = f"child {child.pid}: {child.broken}; trying again"
             log_with_trace(logger, logging.ERROR, words, child.trace)
             return
         self._in_flight.counters.restarts["timeout" if late else child.retiring or "crashed"] += 1
         if child.retiring:
-            logger.info("child %d has ended (%s); another one takes its place", child.pid, child.retiring)
+            logger.info("child %d ended (%s); starting another one", child.pid, child.retiring)
         elif not late:
-            logger.error("child %d: %s; another one takes its place", child.pid, reason)
+            logger.error("child %d: %s; starting another one", child.pid, reason)
 
     def _gives_up(self, child: ChildProcess, reason: str) -> bool:
         """Count a child that has ended before it was ready. Returns True if the worker has to end."""
@@ -226,7 +226,7 @@ class Supervisor:
                 return
             task.steps += 1
             if sign:
-                logger.warning("child %d: a handler takes too long; %s", child.pid, signal.Signals(sign).name)
+                logger.warning("child %d: a handler takes too long; sending %s", child.pid, signal.Signals(sign).name)
                 child.signal(sign)
             else:
                 child.cancel(task.key)
@@ -242,4 +242,4 @@ class Supervisor:
                 task.child.cancel(task.key)
             self.turn()
         if at_once():
-            logger.warning("the worker ends all commands at once")
+            logger.warning("ending all commands at once")

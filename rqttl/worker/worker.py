@@ -236,14 +236,14 @@ class Worker:
                 logger.info("fetching no more messages; SIGTERM ends the worker")
             if self._stops and not recalled:
                 recalled, ends_at = True, now + self._given["grace"] / 1000
-                logger.info("stopping: %s at work", plural(len(self._in_flight.running()), "message"))
+                logger.info("stopping: %s in progress", plural(len(self._in_flight.running()), "message"))
                 self._in_flight.stop()
                 self._supervisor.end()
             ended = self._fetcher.run in self._ended and self._in_flight.is_idle
             if ended and (not self._quiet or self._stops):
                 return
             if recalled and (self._now or now >= ends_at):
-                logger.warning("the worker ends %s", plural(len(self._in_flight.running()), "handler"))
+                logger.warning("ending %s: the grace is over", plural(len(self._in_flight.running()), "handler"))
                 return
             self._supervisor.turn()
 

@@ -103,11 +103,11 @@ class Headers:
         self.deadline = np.full(len(starts), -1)
         if has_deadline.any():
             deadline, invalid = strings.numbers(starts, first)
-            self._check(invalid, "its deadline is no number")
+            self._check(invalid, "its deadline is not a number")
             self.deadline = np.where(has_deadline, deadline, -1)
         id_length, invalid = strings.numbers(np.minimum(first + 1, second), second)
         deaths_length, invalid_deaths = strings.numbers(np.minimum(second + 1, third), third)
-        self._check(invalid | invalid_deaths, "a length in it is no number")
+        self._check(invalid | invalid_deaths, "a length in it is not a number")
         self.id_starts = np.minimum(third + 1, ends)
         self.id_stops = self.deaths_starts = self.id_starts + id_length
         self.deaths_stops = self.deaths_starts + deaths_length
@@ -168,7 +168,7 @@ class DeathRecords:
         spaces = self._spaces[at + np.arange(_FIELDS)[:, None]]
         self._check(rows, spaces[-1] >= ends, "a death record in it is incomplete")
         length, invalid = self._strings.numbers(spaces[7] + 1, spaces[8])
-        self._check(rows, invalid, "the length of a description in it is no number")
+        self._check(rows, invalid, "the length of a description in it is not a number")
         stops = spaces[8] + 1 + length
         self._check(rows, stops > ends, "a death record in it ends beyond the header")
         return spaces, stops

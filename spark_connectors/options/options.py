@@ -44,7 +44,7 @@ _RETRIES_IN_FAILOVER = 9
 _OF_SENTINELS = "sentinel_password"
 #: What to write instead of `CREATE TABLE`, whose options Spark does not hand to a source.
 _NO_TABLE = (
-    "a queue is no table of a catalog; write CREATE TEMPORARY VIEW letters USING rqttl OPTIONS (url 'redis://…', "
+    "a queue is not a table of a catalog; write CREATE TEMPORARY VIEW letters USING rqttl OPTIONS (url 'redis://…', "
     "queues 'orders/dead')"
 )
 

@@ -199,7 +199,7 @@ class ArrivalIndex:
             return execute_many(reader, commands)
         except (NoPermission, RefusedByRedis) as error:
             self._readable = False
-            _log.warning("limits, partitions and counts do without the index of arrivals, and read more: %s", error)
+            _log.warning("cannot read the index of arrivals, so limits, partitions and counts read more: %s", error)
             return None
 
     def _commands(self, request: MarkRequest) -> list[tuple[str | int, ...]]:

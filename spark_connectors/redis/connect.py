@@ -192,7 +192,7 @@ def connect(
 def _tls_settings(options: Options) -> dict[str, Any]:
     for name in _FILES:
         if (file := options.optional_text(name)) is not None and not Path(file).is_file():
-            raise InvalidOption(f"{name}: {file!r} is no file on this machine; driver and executors both need it")
+            raise InvalidOption(f"{name}: {file!r} is not a file on this machine; driver and executors both need it")
     if not options.address.has_tls:
         return {}
     verify = options.flag("tlsVerify")

@@ -78,7 +78,7 @@ class Histories:
             found = {node: History.parse(info) for node, info in reader.ask_each_node("INFO", "replication").items()}
         except (NoPermission, RefusedByRedis) as error:
             self._readable = False
-            _log.warning("a failover that lost messages shows in counters only, until as many new ones come: %s", error)
+            _log.warning("cannot read INFO replication, so only counters show a failover that lost messages: %s", error)
             return {}
         return {node: history for node, history in found.items() if history is not None}
 

@@ -78,7 +78,7 @@ def test_once_fails_when_a_queue_could_not_be_swept(run: Run, client: redis.Redi
     assert (result.exit_code, result.stdout) == (3, "nothing was due\n")
     *logs, line = result.stderr.splitlines()
     [log] = [one for one in logs if " ERROR " in one]
-    assert "queue bad: not swept: " in log
+    assert "queue bad: could not be swept: " in log
     assert "the key rqttl:{bad}:meta has another type" in log
     assert line == "rqttl: 1 queue could not be swept; the log above says why"
 

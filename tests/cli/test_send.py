@@ -358,7 +358,7 @@ WRONG = [
     (b'{"ttl":"1s"}', "body: missing; give body or body_base64", "invalid_input"),
     (b"[1]", 'expected an object such as {"body": "hello"}, got a list', "invalid_input"),
     (b"orders", "not JSON: Expecting value at character 1", "invalid_input"),
-    (b'{"body":NaN}', "not JSON that can be read: NaN is no JSON", "invalid_input"),
+    (b'{"body":NaN}', "not JSON that can be read: NaN is not JSON", "invalid_input"),
     (b'{"body":"\xff"}', "not JSON: byte 10 is not UTF-8", "invalid_input"),
     (b'{"body":' + b"[" * 100_000, "not JSON that can be read", "invalid_input"),
 ]

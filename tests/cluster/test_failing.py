@@ -410,7 +410,7 @@ def test_the_wrong_topology_is_one_clear_line(connect: Any, replicated: ClusterS
         "url: this server is a node of a Redis Cluster, and sends calls to other nodes: use redis+cluster://"
     )
     assert refusal(connect, f"redis+cluster://127.0.0.1:{port}") == (
-        "url: this server is no node of a Redis Cluster: use redis:// for it"
+        "url: this server is not a node of a Redis Cluster: use redis:// for it"
     )
 
 

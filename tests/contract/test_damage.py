@@ -81,7 +81,7 @@ def test_a_reaper_takes_strangers_out_with_a_warning_and_goes_on(
     assert client.smembers("rqttl:queues{rqttl}") == {b"a", b"b"}
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == len(STRANGERS)
-    assert r"registry: b'\xff\xfe' is no name of a queue, removed" in told
+    assert r"registry: removed b'\xff\xfe', which is not a queue name" in told
 
 
 def test_a_registry_of_another_type_is_a_typed_error(broker: Broker, client: redis.Redis) -> None:
@@ -169,4 +169,4 @@ def test_an_unreadable_entry_among_the_workers_goes_with_the_next_worker_that_en
     driver.perform(roster.leave(driver.keyspace, "me"))
 
     assert not client.exists("rqttl:workers{rqttl}")
-    assert caplog.messages == ["workers: the entry strange\\xff cannot be read, removed"]
+    assert caplog.messages == ["workers: removed the entry strange\\xff, which cannot be read"]

@@ -341,7 +341,7 @@ def test_a_message_that_was_stored_is_reported_as_stored_although_redis_went_awa
 
     assert [one.id for one in queue.peek()] == [receipt.id]
     assert [record.getMessage() for record in caplog.records] == [
-        "queue orders/dead: created was not followed up, a reaper will: gone"
+        "queue orders/dead: could not follow up on created; a reaper will: gone"
     ]
     assert clocked.queue("orders/dead").stats().ready == 1
 

@@ -240,7 +240,7 @@ def test_a_broken_target_keeps_no_other_waiting(
     client.set("rqttl:{t}:log", "no stream")
     rejected(queue, b"1")
     queue.enqueue(Message(b"x", ttl=0))
-    assert "queue s: dead letters wait for t, a reaper moves them: " in caplog.text
+    assert "queue s: could not move dead letters to t; a reaper will: " in caplog.text
     assert bodies(slotted, "u") == [b"x"]
 
     client.delete("rqttl:{t}:log")
@@ -299,7 +299,7 @@ def test_letters_that_cannot_be_moved_now_end_no_call_that_takes_others(
     with monkeypatch.context() as patch, rqttl.Broker(client, slotted=True) as broker:
         patch.setattr(moving, "redrive", fail)
         assert TAKES[take](broker.queue("s")) == [b"2", b"3"]
-    assert f"queue s: dead letters wait for o, a reaper moves them: {error}" in caplog.messages
+    assert f"queue s: could not move dead letters to o; a reaper will: {error}" in caplog.messages
 
     advance(slotted, HOLD)
     slotted.queue("s").sweep()

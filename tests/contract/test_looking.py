@@ -322,7 +322,7 @@ def test_a_key_of_another_type_is_named_with_the_remedy_by_the_call_that_meets_i
     "field, value, look, said",
     [
         ("cursor", None, lambda broker: broker.stats(sweep=False), "lacks the field cursor"),
-        ("ready_bytes", "many", lambda broker: broker.stats(sweep=False), "bytes of its record is no number: 'many'"),
+        ("ready_bytes", "many", lambda broker: broker.stats(sweep=False), "of its record is not a number: 'many'"),
         ("ready_bytes", "many", lambda broker: broker.stats(), "'bad'"),
         ("ready_bytes", None, lambda broker: broker.stats(), "'bad'"),
         ("ready_bytes", None, lambda broker: broker.queue("bad").stats(), "'bad'"),

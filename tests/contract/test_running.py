@@ -149,9 +149,9 @@ def test_the_log_tells_what_happens_next_to_a_message(clocked: Clocked, caplog: 
         "queue q: message f failed, again in a second (1 of 2): RuntimeError: broken",
         "queue q: message r rejected: not mine (dead letter in q/dead)",
         "queue q: message t failed, again in 40 ms (1 of 2): later",
-        "queue q: message t gave up: dead letter in q/dead (2 of 2): later",
-        "queue q: message f gave up: dead letter in q/dead (2 of 2): RuntimeError: broken",
-        "queue gone: message g gave up: the queue has no dead_letter (1 of 1): RuntimeError: broken",
+        "queue q: message t given up: dead letter in q/dead (2 of 2): later",
+        "queue q: message f given up: dead letter in q/dead (2 of 2): RuntimeError: broken",
+        "queue gone: message g given up: the queue has no dead_letter (1 of 1): RuntimeError: broken",
     ]
 
 

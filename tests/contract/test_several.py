@@ -301,7 +301,7 @@ def test_a_missing_queue_is_looked_for_every_5_s(
     assert seen[:2] == [(b"first", 0), (b"late", 15_000)]
     assert seen[2][0] == b"last"
     warnings = [record.getMessage() for record in caplog.records]
-    assert warnings == [f"queue {name} does not exist; it is looked for every 5 s" for name in ("late", "high")]
+    assert warnings == [f"queue {name} does not exist; looking again every 5 s" for name in ("late", "high")]
 
 
 def test_a_consumer_whose_handler_takes_long_waits_in_no_queue(broker: Broker, client: redis.Redis) -> None:

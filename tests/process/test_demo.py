@@ -177,6 +177,6 @@ def test_the_death_of_a_worker_ends_the_run(client: redis.Redis, redis_url: str,
         _, errors = process.communicate()
 
     assert process.returncode == 1
-    assert "the demo ended early: a program has the exit code -9" in errors
+    assert "the demo ended early: a program ended with code -9" in errors
     until(lambda: family(folder) == [])
     assert lasting(client) == []

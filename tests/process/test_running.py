@@ -54,7 +54,7 @@ def test_a_signal_lets_the_handlers_finish_and_frees_the_rest_at_once(
     assert worker.hear() == ["counts", str(threads), "0", "0"]
     code, told = worker.end()
     assert code == 0
-    assert f"stopped, after {threads} message" in told
+    assert f"stopped after {threads} message" in told
     assert queue.stats().acked == threads
 
 
@@ -165,7 +165,7 @@ def test_a_failure_that_cannot_be_given_back_comes_again_when_its_lease_ends(run
 
     running.queue.enqueue(b"x")
     counts = running.start(handle, threads)
-    running.await_log("could not be settled")
+    running.await_log("could not settle")
     running.server.start()
 
     assert counts.result(timeout=PATIENCE) == RunCounts(1, 1, 0)

@@ -110,7 +110,7 @@ def test_a_server_that_nobody_vouches_for_is_refused_at_once_unless_that_does_no
     told = r"^\[RQTTL_CERTIFICATE\] tlsCaFile: rediss://localhost:\d+/0 has a certificate that does not verify: "
     with pytest.raises(UntrustedCertificate, match=told):
         load(connectRetries="5")
-    with pytest.raises(InvalidOption, match=r"tlsCaFile: '.*none\.crt' is no file on this machine"):
+    with pytest.raises(InvalidOption, match=r"tlsCaFile: '.*none\.crt' is not a file on this machine"):
         load(tlsCaFile=tmp_path / "none.crt")
     assert load(tlsVerify="false").ids() == numbers(300)
     assert pauses == []

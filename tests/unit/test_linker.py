@@ -62,8 +62,8 @@ def test_a_plain_case_stands_before_all_functions_and_names_positions(lua: Path)
     "texts, told",
     [
         ({"commands_go": HEADER, "plain_go": "return key.log\n"}, r"plain/go: its command has no key\.log"),
-        ({"commands_go": HEADER.replace("one", "one-two")}, "lua: go: 'one-two' in its header is no name"),
-        ({"commands_go": HEADER + "-- @reply one-two\n"}, "lua: go: 'one-two' in its header is no name"),
+        ({"commands_go": HEADER.replace("one", "one-two")}, "lua: go: 'one-two' in its header is not a name"),
+        ({"commands_go": HEADER + "-- @reply one-two\n"}, "lua: go: 'one-two' in its header is not a name"),
         ({"commands_go": HEADER.replace("one", "now version")}, "go: version must be the first arguments"),
         ({"commands_go": HEADER + "-- @use a\n", "lib_a": USES.format("b"), "lib_b": USES.format("a")}, "a > b > a"),
     ],

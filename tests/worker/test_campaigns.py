@@ -71,7 +71,7 @@ def test_stops_under_load_repeat_nothing_and_count_no_failure(spawn: Spawn, brok
     assert Counter(ids(worker.journal("done"))) == {str(number): 1 for number in range(400 * STOPS)}
     stats = queue.stats()
     assert (stats.redelivered, sum(stats.deaths.values())) == (0, 0)
-    assert "the worker ends" not in worker.log()  # no grace was over
+    assert "the grace is over" not in worker.log()  # no grace was over
 
 
 # Starved processes

@@ -172,11 +172,11 @@ def test_a_third_signal_ends_commands_that_ignore_the_second(
     worker.send(signal.SIGTERM)
     worker.until_log("stopping: ")
     worker.send_another(signal.SIGTERM)
-    worker.until_log("the worker ends ")
+    worker.until_log("the grace is over")
     worker.send_another(signal.SIGTERM)
 
     assert worker.end() == 0, worker.log()
-    assert "ends all commands at once" in worker.log()
+    assert "ending all commands at once" in worker.log()
     until(lambda: not any(is_running(pid) for pid in pids_of(worker)))
     [item] = queue.receive_many(9)
     assert item.delivery_count == 2

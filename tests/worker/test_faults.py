@@ -303,7 +303,7 @@ def test_a_stopped_child_is_ended_when_its_handler_takes_too_long(
 
     assert events(tmp_path)[1:] == [["again", "1", "2"]]
     assert "took longer than 1 s" in caplog.text
-    assert "a handler takes too long; SIGTERM" in caplog.text
+    assert "a handler takes too long; sending SIGTERM" in caplog.text
 
 
 @pytest.mark.once

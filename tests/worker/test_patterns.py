@@ -44,7 +44,7 @@ def test_a_pattern_without_a_queue_is_a_warning(broker: Broker, caplog: pytest.L
     Worker(broker, ["w.*", "x.*"], call=print, processes=0, burst=True).run()
 
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
-        "no queue matches x.*; the worker looks again every 15 s"
+        "no queue matches x.*; looking again every 15 s"
     ]
 
 

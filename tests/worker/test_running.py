@@ -355,7 +355,7 @@ def test_a_second_signal_ends_the_worker_at_once_and_returns_all_leases(spawn: S
     worker.send_another(signal.SIGTERM)
 
     assert worker.end() == 0, worker.log()
-    assert "the worker ends 1 handler" in worker.log()
+    assert "ending 1 handler" in worker.log()
     assert queue.stats().leased == 0
     assert sorted(item.delivery_count for item in queue.receive_many(10)) == [1, 1, 1, 2]
 

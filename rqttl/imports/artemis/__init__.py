@@ -42,7 +42,7 @@ def read_broker(text: str | bytes) -> Imported:
         policies.add_queue(queue)
     for child in core.children:
         if child.foreign:
-            notes.left_out(child.name, _shown(child), _foreign(child, "it is no element of Artemis"))
+            notes.left_out(child.name, _shown(child), _foreign(child, "it is not an element of Artemis"))
         elif child.name not in ("name", *_SECTIONS):
             _note_section(child, notes)
         elif child is not first[child.name]:
@@ -78,7 +78,7 @@ def _jms_queues(root: Node, addresses: Addresses, notes: Notes) -> Iterator[Anyc
     for node in (node for child in root.children if child.name == "jms" for node in child.children):
         about = notes.about(f"jms: {node.name} {node.attributes.get('name', '')!r}")
         if node.name != "queue":
-            about.lost("", "", _MULTICAST if node.name == "topic" else "it is no queue")
+            about.lost("", "", _MULTICAST if node.name == "topic" else "it is not a queue")
         elif queue := _queue(node, f"jms.queue.{node.attribute('name')}", names, notes.about("jms")):
             yield queue
 
@@ -128,7 +128,7 @@ def _read_addresses(section: Node | None, notes: Notes) -> dict[str, list[Anycas
     names: set[str] = set()
     for node in section.children if section else ():
         if node.name != "address":
-            notes.about("addresses").left_out(node.name, node.text, "it is no address")
+            notes.about("addresses").left_out(node.name, node.text, "it is not an address")
             continue
         address = node.attribute("name")
         about = notes.about(f"address {address!r}")
@@ -143,19 +143,19 @@ def _read_addresses(section: Node | None, notes: Notes) -> dict[str, list[Anycas
 def _anycast(node: Node, notes: Notes) -> Iterator[Node]:
     """The elements of the anycast queues of an address. Everything else is noted."""
     for name in node.attributes.keys() - {"name"}:
-        notes.left_out(name, node.attributes[name], "it is no documented attribute")
+        notes.left_out(name, node.attributes[name], "it is not a documented attribute")
     if not node.children:
         notes.left_out("", "", "it has no queues: declare a queue for it")
     for child in node.children:
         if child.name not in ("anycast", "multicast"):
-            notes.left_out(child.name, child.text, "it is no documented setting")
+            notes.left_out(child.name, child.text, "it is not a documented setting")
             continue
         if not child.children:
             reason = _MULTICAST if child.name == "multicast" else "it has no queues yet: declare one with this name"
             notes.left_out(child.name, "", reason)
         for queue in child.children:
             if queue.name != "queue":
-                notes.left_out(queue.name, queue.text, "it is no queue")
+                notes.left_out(queue.name, queue.text, "it is not a queue")
             elif child.name == "anycast":
                 yield queue
             else:

@@ -230,7 +230,7 @@ def _read_settings(section: Node, notes: Notes) -> list[_AddressSetting]:
     by_match: dict[str, _AddressSetting] = {}
     for node in section.children:
         if node.name != "address-setting":
-            notes.about("address-settings").left_out(node.name, node.text, "it is no address-setting")
+            notes.about("address-settings").left_out(node.name, node.text, "it is not an address-setting")
             continue
         match = node.attribute("match")
         about = notes.about(f"address-setting {match!r}")
@@ -256,13 +256,13 @@ def _note_children(setting: _AddressSetting, merged: Options, remarks: Mapping[s
     """Note each attribute and child, and the options that it has a part in."""
     for attribute, value in setting.node.attributes.items():
         if attribute != "match":
-            notes.left_out(attribute, value, "it is no documented attribute")
+            notes.left_out(attribute, value, "it is not a documented attribute")
     last = {child.name.lower(): child for child in setting.node.children if not child.foreign}
     for child in setting.node.children:
         name = child.name.lower()
         row = rows(_SECTION).get(name)
         if child.foreign:
-            notes.left_out(child.name, child.text, "it is no element of Artemis")
+            notes.left_out(child.name, child.text, "it is not an element of Artemis")
         elif child is not last[name]:
             notes.left_out(child.name, child.text, "it stands here again, and Artemis takes the last one")
         elif row and row.by_code and name not in setting.own:

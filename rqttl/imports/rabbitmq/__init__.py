@@ -105,7 +105,7 @@ def _take(settings: Mapping[str, Setting], notes: Notes, kind: str) -> None:
             if kind not in ("", "quorum"):
                 notes.left_out(name, value, f"a {kind} queue does not have it")
             elif limit is None:
-                notes.left_out(name, value, "RabbitMQ ignores a value that is no whole number")
+                notes.left_out(name, value, "RabbitMQ ignores a value that is not a whole number")
             elif limit < 0:
                 notes.translated(name, limit, "no max_deliveries: below 0 there is no limit")
             else:
@@ -200,7 +200,7 @@ class _DeadLetters:
         valid = self._names.names.get(target)
         if valid is None:
             raise _Unresolved(
-                f"they go to {target!r}: {self._names.refused.get(target, 'it is no queue of the import')}"
+                f"they go to {target!r}: {self._names.refused.get(target, 'it is not a queue of the import')}"
             )
         if is_policy and valid == "none":
             raise _Unresolved("in a policy the target 'none' means that there is none: rename the queue")

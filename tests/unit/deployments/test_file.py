@@ -131,7 +131,7 @@ BAD_YAML = {
     START + "queues: !!python/object:os.system {}": "could not determine a constructor for the tag",
     START + "queues: {q: {dead-letter: !!python/name:os.system ''}}": "could not determine a constructor for the tag",
     START + "queues: {q: {never-expire: !!bool maybe}}": "the file: expected YAML: 'maybe'",
-    START + "queues: {? [a] : {}}": "line 2, column 12: expected YAML: the key is no text",
+    START + "queues: {? [a] : {}}": "line 2, column 12: expected YAML: the key is not text",
     START + "queues: {q: {<<: 5}}": "expected a mapping or list of mappings for merging",
     START + "queues: {q: {max-length: " + "9" * 5000 + "}}": "the file: expected YAML: Exceeds the limit",
     START + "queues: " + "[" * 100_000: "expected fewer levels of mappings and lists",

@@ -272,7 +272,7 @@ def test_a_floor_that_the_ceiling_cut_is_noted() -> None:
             "EXP.{queue}",
             "the template 'EXP.{queue}' of policy p made the name 'EXP.a': no template of any policy acts on it",
         ),
-        ("{t}.a", "EXP.{queue}", "'EXP.{t}.a' is no valid queue name"),
+        ("{t}.a", "EXP.{queue}", "'EXP.{t}.a' is not a valid queue name"),
     ],
 )
 def test_a_target_that_the_queue_cannot_have_is_noted(queue: str, target: str, reason: str) -> None:
