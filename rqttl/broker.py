@@ -29,7 +29,7 @@ from rqttl.protocol.keys import META
 from rqttl.queue import Queue
 from rqttl.store.addresses import Address, read_url
 from rqttl.store.cluster import Seeds, open_client
-from rqttl.store.driver import RedisDriver
+from rqttl.store.driver import RedisDriver, driver_of
 from rqttl.store.topology import node_info
 from rqttl.types import Duration, Effect, NodeInfo, PolicyResult, QueueStats, WorkerInfo
 
@@ -77,13 +77,14 @@ def fail_fast(broker: Broker, patience: Duration = "300ms") -> Broker:
     On one server nothing changes. Calls are made again for `patience`. Closing one of both closes the other.
     """
     fast, seconds = copy(broker), units.duration(patience, "patience") / 1000
-    fast._driver = broker._driver.failing_fast(seconds, rushes=True)  # noqa: SLF001  # of this module
+    fast._driver = driver_of(broker).failing_fast(seconds, rushes=True)  # noqa: SLF001  # of this module
     return fast
 
 
 def wipe(broker: Broker) -> None:
     """Delete all keys of the namespace. No other client may use it meanwhile."""
-    broker._driver.perform(registry.wipe(broker._driver.keyspace))  # noqa: SLF001  # of this module
+    driver = driver_of(broker)
+    driver.perform(registry.wipe(driver.keyspace))
 
 
 class Broker:
@@ -194,7 +195,7 @@ class Broker:
         received: list[Delivery] = []
         for claimed in batches:
             queue = Queue(self._driver, claimed.config.name)
-            received += queue._deliveries([claimed], ms, since)  # noqa: SLF001  # as `receive_many` of the queue
+            received += queue.hand_out([claimed], ms, since)
         return received
 
     def consume(

@@ -79,9 +79,9 @@ class Queue:
         `duplicate` one that was not stored, because the queue had its id within its `duplicate_window`.
 
         With `delay` or `deliver_at` the message is *scheduled*: it arrives then, at the end of the queue, in the order
-        of due times. Its TTL and `message_ttl` count from its due time (Service Bus S-019); the options, policies and
-        limits of that time act. While the queue is full under `reject-publish`, it stays scheduled. Reapers let
-        messages arrive on time, else the next call that receives, sweeps or asks for `stats`.
+        of due times. Its TTL and `message_ttl` count from its due time; the options, policies and limits of that time
+        act. While the queue is full under `reject-publish`, it stays scheduled. Reapers let messages arrive on time,
+        else the next call that receives, sweeps or asks for `stats`.
 
         Raises `QueueFull`, `MessageTooLarge`, `InvalidInput`; `OutcomeUnknown` if the reply was lost: the message may
         be stored or not. With an id and such a window the call is repeated instead, and its receipt may call the
@@ -144,7 +144,7 @@ class Queue:
 
         By sequence it is one read. By id it looks at scheduled messages, and then through the first `scan` messages of
         the queue (`None`: all). If others may have the id that it did not see, the view has `complete=False`; if it
-        found none and did not see all, it raises `SearchIncomplete` (Artemis A-121). Expired messages are not found.
+        found none and did not see all, it raises `SearchIncomplete`. Expired messages are not found.
         """
         return self._driver.perform(single.message(self._driver.keyspace, self.name, id, scan))
 
@@ -157,9 +157,9 @@ class Queue:
 
         Ready and delayed messages go to the end of `to`. They keep ids, headers, deaths and deadlines, and arrive like
         messages sent with `expires_at`: TTL options and limits of `to` act. Failed deliveries count from 0 again.
-        Scheduled messages keep their due times and TTLs. Moved messages count as `redriven` (Artemis A-118).
+        Scheduled messages keep their due times and TTLs. Moved messages count as `redriven`.
 
-        All calls on single messages have these rules (Artemis A-112 to A-120):
+        All calls on single messages have these rules:
 
         * They act on all messages that have the id, in any state but leased. 0: there is none. A search for an id reads
           the whole queue. A message that leaves or arrives during the call may be left out.
@@ -184,12 +184,12 @@ class Queue:
     def expire(self, id: str, *, dry_run: bool = False) -> int:
         """Let the messages with this id or sequence die as `expired`, whatever their TTLs. Returns their number.
 
-        `never_expire` does not keep them (Artemis A-112). See `move`.
+        `never_expire` does not keep them. See `move`.
         """
         return self._intervene("expired", id, dry_run=dry_run)
 
     def dead_letter(self, id: str, description: str | None = None, *, dry_run: bool = False) -> int:
-        """Let the messages with this id or sequence die as `rejected` (Artemis A-114). Returns their number.
+        """Let the messages with this id or sequence die as `rejected`. Returns their number.
 
         `description` is kept in their history. Without a target for `rejected` they are dropped. See `move`.
         """
@@ -198,8 +198,7 @@ class Queue:
     def redeliver_now(self, id: str, *, dry_run: bool = False) -> int:
         """Let the messages with this id or sequence wait no longer. Returns their number, also of ready ones.
 
-        A delayed message is ready in its old place; that is no failed delivery. A scheduled one arrives now (Artemis
-        A-124). See `move`.
+        A delayed message is ready in its old place, not a failed delivery. A scheduled one arrives now. See `move`.
         """
         return self._intervene("redeliver", id, dry_run=dry_run)
 
@@ -231,9 +230,10 @@ class Queue:
         driver, since = self._driver, perf_counter()
         config = driver.configs.get(self.name)
         batches = driver.perform(receive.receive_many(self.name, count, wait, ms, auto_ack=auto_ack, config=config))
-        return self._deliveries(batches, ms, since)
+        return self.hand_out(batches, ms, since)
 
-    def _deliveries(self, batches: Sequence[ReceiveResult], lease: int | None, since: float) -> list[Delivery]:
+    def hand_out(self, batches: Sequence[ReceiveResult], lease: int | None, since: float) -> list[Delivery]:
+        """Make deliveries of claimed messages, which an observer sees. For `Broker.receive`."""
         events = self._driver.events
         settler = Settler(self._settle, events)
         received = [item for claimed in batches for item in delivery.delivered(Delivery, settler, claimed, lease)]
@@ -387,8 +387,7 @@ class Queue:
 
         Sending, expiry, redrives and arrivals of scheduled messages go on, and leased messages are settled as usual.
         Consumers that wait go on waiting, and make no calls for messages. A pause outlives restarts, and declarations
-        without it (Artemis A-126). Raises `PolicyDecides` if an operator policy keeps the queue open; nothing is
-        changed then.
+        without it. Raises `PolicyDecides` if an operator policy keeps the queue open; nothing is changed then.
         """
         return self._driver.perform(queues.pause(self._driver.keyspace, self.name, paused=True))
 

@@ -19,7 +19,7 @@ from rqttl.types import Duration, Instant
 #: Milliseconds: the form in which times are stored, compared and sent.
 Ms = NewType("Ms", int)
 
-#: Ten years, the longest duration anywhere (RabbitMQ TTL-06).
+#: Ten years, the longest duration anywhere.
 MAX_DURATION = Ms(315_360_000_000)
 #: The last millisecond that `datetime` can show.
 MAX_INSTANT = Ms(253_402_300_799_999)

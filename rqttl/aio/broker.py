@@ -178,7 +178,7 @@ class AsyncQueue:
         batches = await driver.perform(
             receive.receive_many(self.name, count, wait, ms, auto_ack=auto_ack, config=config)
         )
-        return self._deliveries(batches, ms, since)
+        return self.hand_out(batches, ms, since)
 
     # Settling
 
@@ -270,7 +270,7 @@ class AsyncQueue:
 
     # <!-- /queue -->
 
-    def _deliveries(self, batches: Sequence[ReceiveResult], lease: int | None, since: float) -> list[AsyncDelivery]:
+    def hand_out(self, batches: Sequence[ReceiveResult], lease: int | None, since: float) -> list[AsyncDelivery]:
         events = self._driver.events
         settler = Settler(self._settle, events, self._driver.keep)
         received = [item for claimed in batches for item in delivered(AsyncDelivery, settler, claimed, lease)]
@@ -436,7 +436,7 @@ class AsyncBroker:
         received: list[AsyncDelivery] = []
         for claimed in batches:
             queue = AsyncQueue(self._driver, claimed.config.name)
-            received += queue._deliveries([claimed], ms, since)  # noqa: SLF001  # as `receive_many` of the queue
+            received += queue.hand_out([claimed], ms, since)
         return received
 
     def consume(

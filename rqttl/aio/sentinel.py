@@ -101,7 +101,7 @@ class AsyncPrimaryConnection(Connection):
         super().__init__(**settings)
         self._service = service
         own: Any = self.redis_connect_func
-        self._greet, self.redis_connect_func = own or type(self).on_connect, _greet
+        self.greet, self.redis_connect_func = own or type(self).on_connect, _greet
 
     def cut(self) -> None:
         """Shut the socket down: a call that waits for its reply has lost it."""
@@ -125,7 +125,7 @@ class AsyncTLSPrimaryConnection(AsyncPrimaryConnection, SSLConnection):
 
 
 async def _greet(connection: Any) -> None:
-    greeted = connection._greet(connection)  # noqa: SLF001  # of this module
+    greeted = connection.greet(connection)
     if asyncio.iscoroutine(greeted):
         await greeted
     with suppress(ResponseError):

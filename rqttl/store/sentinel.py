@@ -162,7 +162,7 @@ class PrimaryConnection(Connection):
         # redis-py has no other place, in all its versions, whose error closes the connection
         own: Any = self.redis_connect_func
         greet: Any = _greet
-        self._greet, self.redis_connect_func = own or type(self).on_connect, greet
+        self.greet, self.redis_connect_func = own or type(self).on_connect, greet
 
     def cut(self) -> None:
         """Shut the socket down. Any thread may call this; a call that waits for its reply has lost it."""
@@ -190,7 +190,7 @@ class TLSPrimaryConnection(PrimaryConnection, SSLConnection):
 
 
 def _greet(connection: Any) -> None:
-    connection._greet(connection)  # noqa: SLF001  # of this module
+    connection.greet(connection)
     with suppress(ResponseError):
         connection.send_command("HELLO")
         check_role(connection.read_response(), connection)

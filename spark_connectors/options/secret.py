@@ -28,9 +28,6 @@ class Secret:
         """Return the text itself."""
         return _xor(self._masked, self._pad).decode("utf-8", "surrogateescape")
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _unpickled, (self._masked, self._pad)
-
     def __repr__(self) -> str:
         return MASK
 
@@ -42,12 +39,6 @@ class Secret:
 
 def _xor(left: bytes, right: bytes) -> bytes:
     return bytes(a ^ b for a, b in zip(left, right, strict=True))
-
-
-def _unpickled(masked: bytes, pad: bytes) -> Secret:
-    secret = Secret.__new__(Secret)
-    secret._masked, secret._pad = masked, pad  # noqa: SLF001  # the constructor of a pickle
-    return secret
 
 
 def quoted(value: object) -> str:

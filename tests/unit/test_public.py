@@ -43,7 +43,8 @@ _NAMES = {
         "ack_many cancel consume consumers dead_letter declared delete delete_message enqueue enqueue_many "
         "expire explain message messages move nack_many name options pause peek preview_update purge purge_many "
         "receive receive_many redeliver_now redrive redrive_many reject_many renew_many reschedule resume "
-        "run scheduled stats sweep touch update"
+        "run scheduled stats sweep touch update "
+        "hand_out"  # for brokers
     ),
     rqttl.Delivery: (
         "ack body content_type deaths decode delivery_count enqueued_at expires_at headers id leased_until nack queue "
