@@ -4,10 +4,11 @@ import itertools
 import signal
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ import rqttl
 from rqttl.cli import cli
 from rqttl.metrics.collecting import QueueCollector
 from rqttl.protocol.keys import Keyspace, slot_of
+from rqttl.reaper import Reaper
 from tests.cluster.conftest import INTERFACES, connect_by
 from tests.cluster_servers import SLOTS, ClusterServers
 from tests.sentinel.test_asking import CONNECTS, refusal
@@ -27,7 +29,7 @@ from tests.sentinel.test_asking import port as port  # noqa: PLC0414  # a fixtur
 from tests.sentinel.test_failover import told
 from tests.servers import Server, role_of
 from tests.waiting import until
-from tests.worker.processes import running
+from tests.worker.processes import WorkerProcess, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
@@ -215,6 +217,47 @@ def plain(launch: Callable[..., Server]) -> Iterator[ClusterServers]:
     cluster = ClusterServers(launch, node_timeout=500, appendonly="yes")
     yield cluster
     cluster.remove()
+
+
+@pytest.mark.parametrize("away", [SHARED, (SHARED + 1) % 3], ids=["the node of the shared keys", "another node"])
+def test_a_worker_and_a_reaper_go_on_with_other_nodes_and_with_all_when_it_is_back(
+    plain: ClusterServers, tmp_path: Path, away: int
+) -> None:
+    mine, short = names("w"), names("e")
+    there = [node for node in range(3) if node != away]
+    with rqttl.connect(plain.url()) as broker, rqttl.connect(plain.url()) as other:
+        for work, dying in zip(mine, short, strict=True):
+            broker.declare_queue(work, duplicate_window="1h")
+            broker.declare_queue(f"{dying}/dead")
+            broker.declare_queue(dying, dead_letter="{queue}/dead", duplicate_window="1h")
+        worker, reaper = WorkerProcess(plain.url(), tmp_path, "--delivery", *mine, call="names_queue"), Reaper(other)
+        reaping = threading.Thread(target=reaper.run)
+        reaping.start()
+
+        def send(body: str, nodes: Sequence[int]) -> None:
+            for node in nodes:
+                broker.queue(mine[node]).enqueue(body, id=body)
+                broker.queue(short[node]).enqueue(body, ttl="200ms", id=body)
+
+        def arrived(body: str, nodes: Sequence[int]) -> None:
+            until(lambda: {("queue", mine[node], body) for node in nodes} <= {*map(tuple, worker.journal())})
+            until(lambda: all(broker.queue(f"{short[node]}/dead").message(body) for node in nodes))
+
+        try:
+            send("before", range(3))
+            arrived("before", range(3))
+            plain.servers[away].kill()
+            send("meanwhile", there)
+            arrived("meanwhile", there)
+            until(lambda: reaper.away() == [f"127.0.0.1:{plain.ports[away]}"])
+            plain.servers[away].start()
+            send("after", range(3))
+            arrived("after", range(3))
+            assert worker.stop() == 0
+        finally:
+            reaper.stop()
+            reaping.join()
+            worker.remove()
 
 
 @pytest.mark.parametrize("interface", INTERFACES)
