@@ -317,17 +317,17 @@ ENDLESS = ("worker orders", "stats", "metrics", "reaper", "server ")
 @pytest.mark.slow
 def test_the_example_of_each_command_runs(shell: Shell, tmp_path: Path) -> None:
     stage(tmp_path)
-    for line in map(tree.example, tree.LEAVES):
-        with rqttl.connect(f"embedded://{tmp_path}/home") as broker:
+    with rqttl.connect(f"embedded://{tmp_path}/home") as broker:  # one server for all
+        for line in map(tree.example, tree.LEAVES):
             redis_of(broker).flushall()
             set_stage(broker, empty="--if-empty" in line)
-        if line.removeprefix("rqttl ").startswith(ENDLESS):
-            done = shell(f"timeout -s INT 3 {line}")
-            assert done.returncode == 124, f"{line}\n{done.stdout}\n{done.stderr}"
-        else:
-            asks = re.search("queue delete|message (delete|expire|dead-letter)", line)
-            done = shell(f"{line} --yes" if asks else line)
-            assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+            if line.removeprefix("rqttl ").startswith(ENDLESS):
+                done = shell(f"timeout -s INT 3 {line}")
+                assert done.returncode == 124, f"{line}\n{done.stdout}\n{done.stderr}"
+            else:
+                asks = re.search("queue delete|message (delete|expire|dead-letter)", line)
+                done = shell(f"{line} --yes" if asks else line)
+                assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
 
 
 # Names
