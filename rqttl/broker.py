@@ -71,13 +71,14 @@ def connect(
         raise
 
 
-def fail_fast(broker: Broker, patience: Duration = "300ms") -> Broker:
-    """The same broker, for a look that does not wait for a node of a cluster that is away.
+def fail_fast(broker: Broker, patience: Duration = "300ms", *, looks: bool = True) -> Broker:
+    """The same broker, for a caller that does not wait for a node of a cluster that is away.
 
-    On one server nothing changes. Calls are made again for `patience`. Closing one of both closes the other.
+    On one server nothing changes. Calls are made again for `patience`. For one that `looks`, and changes nothing, a
+    reply may take 0.3 s. Closing one of both closes the other.
     """
     fast, seconds = copy(broker), units.duration(patience, "patience") / 1000
-    fast._driver = driver_of(broker).failing_fast(seconds, rushes=True)  # noqa: SLF001  # of this module
+    fast._driver = driver_of(broker).failing_fast(seconds, rushes=True, looks=looks)  # noqa: SLF001  # of this module
     return fast
 
 
@@ -292,7 +293,10 @@ class Broker:
     # Deployments
 
     def deployment(self) -> Deployment:
-        """The declared queues (not those that only dead letters created), and all policies. Raises `DataDamaged`."""
+        """The declared queues (not those that only dead letters created), and all policies.
+
+        Raises `DataDamaged`, and `QueuesAway`, with the deployment of all others, for queues that cannot be read.
+        """
         return self._driver.perform(deployment.present(self._driver.keyspace))
 
     def preview_plan(self, plan: Plan) -> Effect:

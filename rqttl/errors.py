@@ -74,7 +74,7 @@ class QueuesAway(RqttlError):
 
     code = "away"
 
-    def __init__(self, found: Mapping[str, Any], away: Mapping[str, Exception]) -> None:
+    def __init__(self, found: Any, away: Mapping[str, Exception]) -> None:
         first, others = next(iter(away)), len(away) - 1
         more = f" and {others:,} other{'s' * (others > 1)}" if others else ""
         why = getattr(away[first], "damage", away[first])

@@ -18,6 +18,7 @@ from rqttl.cli.common import output
 from rqttl.cli.common.params import dry_run_flag, json_flag, yes_flag
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.deployments import FORMAT, Deployment, Plan, Step, make_plan, read_deployment, read_document, write_yaml
+from rqttl.inspector.queues import readable
 from rqttl.options import OPTIONS
 from rqttl.types import Effect
 
@@ -67,12 +68,15 @@ def export(as_json: bool, settings: Settings) -> None:
     YAML, or JSON with --json; `rqttl apply` takes both. Queues that only dead
     letters created are left out. The command only reads.
     """
-    with settings.using() as broker:
-        deployment = broker.deployment()
+    with settings.looking() as broker:
+        deployment, away = readable(broker.deployment)
     if as_json:
         output.answer_json(deployment.as_document())
     else:
         output.answer(write_yaml(deployment).rstrip("\n"))
+    if away:
+        output.note(f"left out: {', '.join(away.queues)}")
+        raise away
 
 
 @click.group(epilog="\b\nExample: rqttl import rabbitmq definitions.json --dry-run")

@@ -13,7 +13,7 @@ from rqttl import text
 from rqttl.cli.common import output
 from rqttl.cli.common.errors import REFUSED
 from rqttl.cli.common.params import any_queues_argument, json_flag, with_flags
-from rqttl.cli.common.settings import GLANCE, Settings, connecting
+from rqttl.cli.common.settings import Settings, connecting
 from rqttl.inspector.queues import select_names
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def doctor(context: click.Context, queues: tuple[str, ...], as_json: bool, setti
     with the remedy. It changes nothing. The exit code is 3 if there is a
     problem.
     """
-    with settings.using(glance=GLANCE) as broker:
+    with settings.looking() as broker:
         names = tuple(select_names(broker, queues)) if queues else ()
         if queues and not names:
             output.note_no_queue(queues)

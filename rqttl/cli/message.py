@@ -44,7 +44,7 @@ def peek(
     left out, also before a sweep has removed them. Scheduled messages are listed
     with --state scheduled, the next one first.
     """
-    with settings.using() as broker:
+    with settings.looking() as broker:
         target = broker.queue(queue)
         page = target.peek(limit + 1, after, state=state)  # one more shows that the list goes on
         now = broker.server_time()
@@ -109,7 +109,7 @@ def show(queue: str, id: str, full: bool, raw: bool, utc: bool, as_json: bool, s
         raise click.UsageError("--raw writes only the body: give it without --json, --full and --utc")
     if raw and sys.stdout.isatty():
         raise click.UsageError("--raw would let the body act on this terminal: write it into a file or a pipe")
-    with settings.using() as broker:
+    with settings.looking() as broker:
         message = _find(broker.queue(queue), id)
         now = broker.server_time()
         consumers = living_consumers(broker, queue) if message.state == "leased" and not raw else None

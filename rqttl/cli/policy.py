@@ -116,7 +116,7 @@ def set_policy(
 @connecting
 def list_policies(as_json: bool, settings: Settings) -> None:
     """List all policies, those of the highest priority first."""
-    with settings.using() as broker:
+    with settings.looking() as broker:
         policies, queues = broker.policies(operator=_is_operator()), broker.queues()
     counts = {one.name: sum(map(one.matches, queues)) for one in policies}
     if as_json:
@@ -137,7 +137,7 @@ def list_policies(as_json: bool, settings: Settings) -> None:
 @connecting
 def show(name: str, as_json: bool, settings: Settings) -> None:
     """Show one policy, the queues that it matches, and warnings."""
-    with settings.using() as broker:
+    with settings.looking() as broker:
         found = _stored(broker, name)
         queues = [queue for queue in broker.queues() if found.matches(queue)]
         warnings = broker.check_policy(found)
@@ -255,7 +255,7 @@ def explain(queue: str, ttl: timedelta | None, name_only: bool, every: bool, as_
     that lost, and why. A queue that does not exist yet is explained by its
     name alone. The command only reads.
     """
-    with settings.using() as broker:
+    with settings.looking() as broker:
         existing = None if name_only else _explain_existing(broker, queue, ttl)
         explanation = existing or broker.explain(queue, ttl)
         now = broker.server_time()

@@ -13,7 +13,7 @@ from rqttl import text
 from rqttl.cli.common import output, params
 from rqttl.cli.common.errors import Refused, explain
 from rqttl.cli.common.params import flag, format_value, json_flag, queues_argument
-from rqttl.cli.common.settings import GLANCE, Settings, connecting
+from rqttl.cli.common.settings import Settings, connecting
 from rqttl.errors import PolicyDecides, QueueInUse, QueueNotFound, QueuesAway, RqttlError
 from rqttl.inspector.queues import (
     LATE,
@@ -23,7 +23,7 @@ from rqttl.inspector.queues import (
     deaths,
     existing_names,
     living_consumers,
-    read_stats,
+    readable,
     running_reapers,
     to_json,
 )
@@ -115,12 +115,12 @@ def list_queues(queues: tuple[str, ...], quiet: bool, as_json: bool, settings: S
     and [...]). Bytes and oldest are of the ready messages. The command only
     reads: expired messages count until a reaper or a consumer has swept them.
     """
-    with settings.using(glance=GLANCE) as broker:
+    with settings.looking() as broker:
         names = existing_names(broker, queues)
         stats: Mapping[str, QueueStats] = {}
         away: QueuesAway | None = None
         if not quiet:
-            stats, away = read_stats(broker, names)
+            stats, away = readable(lambda: broker.stats(names, sweep=False))
             names = sorted(stats)
         overdue = max((queue.overdue for queue in stats.values()), default=timedelta(0))
         reapers = running_reapers(broker) if overdue >= LATE else None
@@ -170,7 +170,7 @@ def show(name: str, every: bool, utc: bool, as_json: bool, settings: Settings) -
     expired messages count until a reaper or a consumer has swept them. The
     numbers of a consumer are 10s old at most, those of an idle one 30s.
     """
-    with settings.using() as broker:
+    with settings.looking() as broker:
         handle = broker.queue(name)
         stats, options, now = handle.stats(sweep=False), handle.options(), broker.server_time()
         reapers = running_reapers(broker) if stats.overdue >= LATE else None
@@ -197,7 +197,9 @@ def show(name: str, every: bool, utc: bool, as_json: bool, settings: Settings) -
     output.print_pairs(pairs)
     if stats.overdue >= LATE:
         output.note(LateWork(stats.overdue, reapers).advice)
-    if consumers:
+    if consumers is None:
+        output.note(f"queue {name}: cannot read its consumers")
+    elif consumers:
         output.answer("")
         output.print_table(CONSUMERS, [_consumer_row(one, now, utc=utc) for one in consumers])
     output.answer("")

@@ -19,7 +19,7 @@ import click
 
 from rqttl import text
 from rqttl.cli.common import errors, output, params, running
-from rqttl.cli.common.settings import GLANCE, Settings, connecting
+from rqttl.cli.common.settings import Settings, connecting
 from rqttl.errors import QueueNotFound
 from rqttl.inspector import queues as views
 from rqttl.units import as_text
@@ -81,7 +81,7 @@ def stats(
     interval = INTERVAL if interval is None else interval
     if interval < SHORTEST:
         raise click.BadParameter(f"at least {as_text(views.milliseconds(SHORTEST))}", param_hint="'--interval' / '-n'")
-    with settings.using(glance=GLANCE) as broker:
+    with settings.looking() as broker:
         snapshot = views.take_snapshot(broker, queues)
         away = snapshot.away.queues if snapshot.away else ()
         for name in sorted({*views.plain_names(queues)} - {*snapshot.queues, *away}):

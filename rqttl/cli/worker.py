@@ -189,7 +189,7 @@ def list_workers(utc: bool, as_json: bool, settings: Settings) -> None:
 
     Memory is that of a worker and its children. The command only reads.
     """
-    with settings.using() as broker:
+    with settings.looking() as broker:
         workers = broker.workers()
     now = datetime.now(timezone.utc)
     if as_json:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from rqttl.deployments import Deployment, Plan, Step
-from rqttl.errors import QueueNotFound
+from rqttl.errors import QueueNotFound, QueuesAway
 from rqttl.flows import policies, queues, reading, registry
 from rqttl.flows.steps import Flow
 from rqttl.options import QueueOptions
@@ -17,11 +17,13 @@ from rqttl.types import Effect, PolicyResult
 
 def present(keyspace: Keyspace) -> Flow[Deployment]:
     """See `Broker.deployment`."""
-    declared = yield from reading.read_options(keyspace, (yield from registry.registered(keyspace)), declared=True)
-    explicit = yield from registry.records(keyspace, list(declared), ("explicit",))
+    away: reading.Away = {}
+    created = yield from reading.created(keyspace, (yield from registry.registered(keyspace)), away)
     stored = yield from policies.current(keyspace)
-    created = [options for name, options in declared.items() if explicit[name] == [b"1"]]
-    return Deployment.of(created, stored.policies, keyspace.namespace)
+    deployment = Deployment.of(created, stored.policies, keyspace.namespace)
+    if away:
+        raise QueuesAway(deployment, away)
+    return deployment
 
 
 def preview(keyspace: Keyspace, plan: Plan) -> Flow[Effect]:

@@ -255,6 +255,18 @@ def read_options(keyspace: Keyspace, queues: Sequence[str], *, declared: bool = 
     return _found(found, away)
 
 
+def created(keyspace: Keyspace, queues: Sequence[str], away: Away) -> Flow[list[QueueOptions]]:
+    """The declared options of each queue that was not only created by dead letters. Unreadable ones go to `away`."""
+    records = yield from _all_existing(keyspace, queues, "declared", "explicit", away=away)
+    found = []
+    for name, record in records.items():
+        with _noting_damage(name, away):
+            options = QueueOptions.from_json(name, record.text("declared"))
+            if record.fields.get("explicit") == b"1":
+                found.append(options)
+    return found
+
+
 def check_existing(keyspace: Keyspace, queues: Sequence[str]) -> Flow[None]:
     """Raise `QueueNotFound` if one of the queues does not exist, and the error of a node if the nodes of all are away.
 

@@ -64,14 +64,14 @@ class Snapshot:
 def take_snapshot(broker: Broker, patterns: Sequence[str]) -> Snapshot:
     """The queues that match, as they are now. A name without a queue is left out. The queues are not swept."""
     at = broker.server_time()
-    stats, away = read_stats(broker, select_names(broker, patterns))
+    stats, away = readable(lambda: broker.stats(select_names(broker, patterns), sweep=False))
     return Snapshot(at, stats, running_reapers(broker), away)
 
 
-def read_stats(broker: Broker, names: Sequence[str]) -> tuple[Mapping[str, QueueStats], QueuesAway | None]:
-    """Statistics of queues without a sweep, and the error for those whose node does not answer."""
+def readable(ask: Callable[[], T]) -> tuple[T, QueuesAway | None]:
+    """The answer of a call for many queues; without those that cannot be read, and then with the error for them."""
     try:
-        return broker.stats(names, sweep=False), None
+        return ask(), None
     except QueuesAway as error:
         return error.found, error
 

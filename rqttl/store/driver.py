@@ -75,12 +75,15 @@ class Store:
         self.waits = True
         #: True if trips that fail fast have connections of their own, with shorter time-outs.
         self.rushes = True
+        #: True if all trips do.
+        self.looks = False
 
-    def failing_fast(self, keyspace: Keyspace, patience: float, *, rushes: bool) -> Store:
+    def failing_fast(self, keyspace: Keyspace, patience: float, *, rushes: bool, looks: bool) -> Store:
         """The same store for a caller that leaves a node alone that does not answer at once."""
         fast = copy(self)
         fast.exchanges = Exchanges(self.topology, keyspace, self._events, Timing.seconds)
-        fast.exchanges.patience, fast.waits, fast.rushes = patience, patience >= SOCKET_TIMEOUT, rushes
+        fast.exchanges.patience, fast.waits = patience, patience >= SOCKET_TIMEOUT
+        fast.rushes, fast.looks = rushes, looks
         return fast
 
     @property
@@ -203,10 +206,13 @@ class Store:
 
     def _perform(self, step: Trip | list[Trip] | float) -> Any:
         if isinstance(step, Trip):
-            if step.fails_fast and self.rushes:
+            if self.looks or (step.fails_fast and self.rushes):
                 return (step.node.fast or step.node).round_trip(step.calls, waits=False)
             return step.node.round_trip(step.calls, waits=self.waits and not step.brief)
-        return made_together(step, waits=self.waits) if isinstance(step, list) else time.sleep(step)
+        if isinstance(step, list):
+            trips = [trip._replace(node=trip.node.fast or trip.node) for trip in step] if self.looks else step
+            return made_together(trips, waits=self.waits)
+        return time.sleep(step)
 
 
 class Waiter(Timing):
@@ -279,12 +285,12 @@ class RedisDriver:
             HandleNotes: self._follow,
         }
 
-    def failing_fast(self, patience: float = FAIL_FAST, *, rushes: bool = False) -> RedisDriver:
+    def failing_fast(self, patience: float = FAIL_FAST, *, rushes: bool = False, looks: bool = False) -> RedisDriver:
         """The same driver for a loop that serves the queues of several nodes: one that is away must not hold it up."""
         if isinstance(self.store.topology, OneServer):
             return self
         fast = copy(self)
-        fast.use(self.store.failing_fast(self.keyspace, patience, rushes=rushes))
+        fast.use(self.store.failing_fast(self.keyspace, patience, rushes=rushes, looks=looks))
         return fast
 
     def perform(self, flow: Flow[T]) -> T:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import cycle
+from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from redis.exceptions import (
@@ -198,7 +199,7 @@ class Exchanges:
         attempt = partial(
             self._plain, words, keep_errors=keep_errors, fails_fast=fails_fast, brief=key is None and bool(others)
         )
-        attempts = self._insist(attempt, where, None, fails_fast=fails_fast)
+        attempts = self._insist(attempt, where, None, fails_fast=fails_fast, others=0 if key else len(others))
         places = [(command_name(call), None) for call in words]
         replies: list[Any] = yield from self._observed(places, attempts, _outcomes)
         time = None
@@ -286,9 +287,11 @@ class Exchanges:
         since: float | None = None,
         *,
         fails_fast: bool = False,
+        others: int = 0,
     ) -> Exchange[T]:
         """Make attempts at the node `where` until one succeeds. No `command` stands for calls that may all be repeated.
 
+        Each of `others` that can answer as well is asked, whatever the patience.
         A command whose repeats are `CHECKED` raises `OutcomeUnknown`, too, if its last attempt fails with any error.
         """
         started = self._now() if since is None else since
@@ -314,13 +317,14 @@ class Exchanges:
                 hangs = isinstance(cause, TimeoutError) and passed > max(PATIENCE, patience or 0)
                 has_no_tls = _HANDSHAKE.search(f"{cause} {cause.__context__}")  # the reason may be the context
                 is_final = hangs or has_no_tls or not isinstance(error, _PASSING)
-                pause = None if is_final else _pause(next(pauses, None), cause, passed, patience)
+                enough = inf if others > 0 else patience
+                pause = None if is_final else _pause(next(pauses, None), cause, passed, enough)
                 if pause is None and lost and command is not None and command.repeat is Repeat.CHECKED:
                     raise OutcomeUnknown(command.queue, command.script.name) from cause
                 if pause is None:
                     raise self._named(node, cause) from None
                 self._note_outage(node, cause, passed, patience)
-            first = None
+            first, others = None, others - 1
             yield pause
             if isinstance(cause, ConnectionError | ClusterDownError):
                 yield from self._learn(node)

@@ -285,8 +285,7 @@ def test_a_caller_does_not_wait_for_a_target_that_hangs_and_its_dead_letter_arri
 
 
 def test_what_many_queues_answer_while_a_node_is_away(plain: ClusterServers, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("queue", "stats"):
-        monkeypatch.setattr(f"rqttl.cli.{module}.GLANCE", "200ms")
+    monkeypatch.setattr("rqttl.store.cluster.FAIL_FAST", 1.0)
     away = (SHARED + 1) % 3
     gone, *there = [QUEUES[away], *(name for name in QUEUES if name != QUEUES[away])]
     address = f"127.0.0.1:{plain.ports[away]}"
@@ -321,6 +320,58 @@ def test_what_many_queues_answer_while_a_node_is_away(plain: ClusterServers, mon
         assert result.exit_code == 3, command
         assert address in result.output, command
         assert command == ["doctor"] or all(name in result.stdout for name in there)
+
+
+@pytest.mark.parametrize("how", [kill, pause])
+def test_a_command_that_looks_does_not_insist_and_says_what_is_there_and_what_is_not(
+    plain: ClusterServers, how: Callable[[Server, Server], Callable[[], None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rqttl.store.cluster.PATIENCE", 5.0)
+    monkeypatch.setattr("rqttl.store.cluster.FAIL_FAST", 1.0)
+    away, here = (SHARED + 1) % 3, (SHARED + 2) % 3
+    gone, there, shared = QUEUES[away], QUEUES[here], QUEUES[SHARED]
+    with rqttl.connect(plain.url()) as broker:
+        for name in QUEUES:
+            broker.declare_queue(name).enqueue(b"x", id="x")
+        broker.set_policy("all", "#", {"max_length": 9})
+    none = list[str]()
+    fails = 4, none, ["does not answer"]
+    answers: dict[int, list[tuple[list[str], tuple[int, list[str], list[str]]]]] = {
+        away: [
+            *((command, fails) for command in (["queue", "show", gone], ["peek", gone], ["dead", "ls", gone])),
+            (["message", "show", gone, "x"], fails),
+            (["policy", "ls", "--json"], (0, ['"queues": 3'], none)),
+            (
+                ["export"],
+                (3, ["policies:", there, shared], [f"left out: {gone}", f"queue '{gone}' cannot be read now"]),
+            ),
+        ],
+        SHARED: [
+            *((command, fails) for command in (["policy", "ls"], ["policy", "show", "all"], ["export"])),
+            (["worker", "ls"], fails),
+            (
+                ["queue", "show", there],
+                (0, ["queue ", "1 enqueued"], ["cannot read the policies", "cannot read its consumers"]),
+            ),
+            (["queue", "show", there, "--json"], (0, ['"living_consumers": null'], ["cannot read the policies"])),
+            (["peek", there], (0, [": ready, "], none)),
+            (["dead", "ls", there], (0, ["never died"], none)),
+        ],
+    }
+    for node, rows in answers.items():
+        until(plain.agrees)
+        come_back = how(plain.servers[node], plain.servers[node])
+        try:
+            for command, (code, out, err) in rows:
+                result = CliRunner(env={"RQTTL_URL": plain.url()}).invoke(cli, command)
+                lines = result.stderr.splitlines()
+                assert (result.exit_code, len(lines)) == (code, len(err)), (command, result.output)
+                assert all(map(str.__contains__, lines, err)), (command, lines)
+                assert all(word in result.stdout for word in out), (command, result.stdout)
+                assert code == 0 or f"127.0.0.1:{plain.ports[node]}" in lines[-1], (command, lines)
+                assert gone not in result.stdout, command
+        finally:
+            come_back()
 
 
 def test_the_doctor_names_a_replica_that_is_away(replicated: ClusterServers) -> None:

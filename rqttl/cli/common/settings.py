@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -36,8 +36,8 @@ _OPTIONS = (
 )
 
 
-#: The patience of a command that shows many queues of a cluster, and can do without those of a node that is away.
-GLANCE = "1500ms"
+#: The patience of a command that only looks, on a cluster: two time-outs.
+GLANCE = "500ms"
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,11 @@ class Settings:
         broker = rqttl.connect(named_server(self.url), namespace=self.namespace, patience=patience or None)
         from rqttl.broker import fail_fast  # slow to load
 
-        return fail_fast(broker, short) if (short := glance or patience) else broker
+        return fail_fast(broker, short, looks=bool(glance)) if (short := glance or patience) else broker
+
+    def looking(self) -> AbstractContextManager[Broker]:
+        """See `using`. A command that only looks does not wait for a node of a cluster that is away."""
+        return self.using(glance=GLANCE)
 
     @contextmanager
     def using(self, patience: timedelta | None = None, glance: str | None = None) -> Iterator[Broker]:

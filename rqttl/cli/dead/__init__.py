@@ -59,7 +59,7 @@ def list_groups(queue: str, utc: bool, as_json: bool, settings: Settings) -> Non
     and changes nothing.
     """
     counts = DeadLetterCounts()
-    with settings.using() as broker:
+    with settings.looking() as broker:
         source = broker.queue(queue)
         for message in read_messages(source):
             counts.add(message)
@@ -98,7 +98,7 @@ def show(queue: str, limit: int | None, wanted: DeadLetterFilter, utc: bool, as_
     limit = limit or (None if wanted.ids else SHOWN)
     missing, count = set(wanted.ids), 0
     newest: list[tuple[datetime, str, MessageView]] = []  # a heap of those that died last
-    with settings.using() as broker:
+    with settings.looking() as broker:
         source, now = broker.queue(queue), broker.server_time()
         for message in filter(wanted.at(now), read_messages(source)):
             count += 1

@@ -198,7 +198,7 @@ def report(
     and every hour in which messages died.
     """
     aspects = tuple(dict.fromkeys(aspects))
-    with settings.using() as broker:
+    with settings.looking() as broker:
         names = list(dict.fromkeys(queues))
         if any(map(is_pattern, queues)):
             names = existing_names(broker, queues)
