@@ -128,7 +128,8 @@ class Prefetch(Generic[D]):
     def confirm(self) -> list[Delivered]:
         """Record the success of the call, or the end of the queue. Returns its acks."""
         sent, self._under_way = self._under_way, []
-        self._tried.difference_update(item.words for item in sent)
+        if self._tried:
+            self._tried.difference_update(item.words for item in sent)
         return sent
 
     def put_back(self) -> None:
