@@ -11,7 +11,7 @@ from tests.spec_coverage import ROWS, read_marks, read_rows, status
 
 #: folder -> lines, by `wc -l` over tracked files; Markdown in words. A number falls with the folder. It rises only for
 #: a new capability, by what that needs, and the commit says why.
-VOLUME = {"rqttl": 33_120, "spark_connectors": 8_280, "lua": 5_160, "tests": 64_640, "*.md": 32_840}
+VOLUME = {"rqttl": 33_330, "spark_connectors": 8_120, "lua": 5_160, "tests": 63_610, "*.md": 31_930}
 
 
 @pytest.fixture(scope="module")
