@@ -75,15 +75,13 @@ class Store:
         self.waits = True
         #: True if trips that fail fast have connections of their own, with shorter time-outs.
         self.rushes = True
-        #: True if all trips do.
-        self.looks = False
 
     def failing_fast(self, keyspace: Keyspace, patience: float, *, rushes: bool, looks: bool) -> Store:
         """The same store for a caller that leaves a node alone that does not answer at once."""
         fast = copy(self)
         fast.exchanges = Exchanges(self.topology, keyspace, self._events, Timing.seconds)
         fast.exchanges.patience, fast.waits = patience, patience >= SOCKET_TIMEOUT
-        fast.rushes, fast.looks = rushes, looks
+        fast.exchanges.looks, fast.rushes = looks, rushes
         return fast
 
     @property
@@ -206,12 +204,13 @@ class Store:
 
     def _perform(self, step: Trip | list[Trip] | float) -> Any:
         if isinstance(step, Trip):
-            if self.looks or (step.fails_fast and self.rushes):
+            if self.exchanges.looks or (step.fails_fast and self.rushes):
                 return (step.node.fast or step.node).round_trip(step.calls, waits=False)
             return step.node.round_trip(step.calls, waits=self.waits and not step.brief)
         if isinstance(step, list):
-            trips = [trip._replace(node=trip.node.fast or trip.node) for trip in step] if self.looks else step
-            return made_together(trips, waits=self.waits)
+            if self.exchanges.looks:
+                step = [trip._replace(node=trip.node.fast or trip.node) for trip in step]
+            return made_together(step, waits=self.waits)
         return time.sleep(step)
 
 

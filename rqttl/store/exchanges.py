@@ -90,6 +90,8 @@ class Exchanges:
         self._now = now
         #: Seconds for which attempts are made; `None`: as many as there are `PAUSES`.
         self.patience: float | None = None
+        #: True for a caller that only looks: all its trips fail fast, and any node may tell it the time.
+        self.looks = False
         self._quiet_until = 0.0
         #: True for a server behind Sentinel, which has replicas as a rule.
         self.is_service = False
@@ -199,7 +201,9 @@ class Exchanges:
         attempt = partial(
             self._plain, words, keep_errors=keep_errors, fails_fast=fails_fast, brief=key is None and bool(others)
         )
-        attempts = self._insist(attempt, where, None, fails_fast=fails_fast, others=0 if key else len(others))
+        attempts = self._insist(
+            attempt, where, None, fails_fast=fails_fast, others=len(others) if self.looks and not key else 0
+        )
         places = [(command_name(call), None) for call in words]
         replies: list[Any] = yield from self._observed(places, attempts, _outcomes)
         time = None
