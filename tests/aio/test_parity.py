@@ -64,7 +64,7 @@ def test_the_same_docstrings(twin: type, sync: type) -> None:
 @pytest.mark.parametrize("twin, sync", CLASSES)
 def test_methods_that_talk_to_redis_are_awaited(twin: type, sync: type) -> None:
     at_once = {"queue", "consume", "interrupt", "node_of", "stop", "decode", "__iter__", "__init__", "__repr__"}
-    at_once |= {"check_unsettled", "checksum", "fields", "settle_as"}  # of deliveries, for the code that settles them
+    at_once |= {"check_unsettled", "checksum", "fields", "settle_as", "hand_out"}  # for the code that has deliveries
 
     for name, member in members(twin).items():
         if inspect.isfunction(member):

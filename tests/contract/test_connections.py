@@ -177,7 +177,7 @@ OF_BROKER = ARGUMENTS | dict.fromkeys(("receive", "consume"), (["q"],))
 SETTLE = ("ack", "nack", "reject", "renew")
 KEYWORDS = {"reschedule": {"delay": "1s"}}
 #: What asks Redis nothing.
-SILENT = {"address", "close", "events", "interrupt", "node_of", "observer", "broker", "declared", "name"}
+SILENT = {"address", "close", "events", "hand_out", "interrupt", "node_of", "observer", "broker", "declared", "name"}
 
 
 @pytest.fixture

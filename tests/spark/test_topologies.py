@@ -288,7 +288,7 @@ def test_a_url_with_the_wrong_scheme_names_the_right_one(
 
     for url, told in (
         (f"redis://127.0.0.1:{cluster.ports[0]}", r"a node of a Redis Cluster.*use redis\+cluster://"),
-        (f"redis+cluster://127.0.0.1:{port}", "no node of a Redis Cluster: use redis://"),
+        (f"redis+cluster://127.0.0.1:{port}", "not a node of a Redis Cluster: use redis://"),
         (f"redis+sentinel://127.0.0.1:{port}/main", "no Sentinel: use redis://"),
         (f"redis+sentinel://{sentinels}/other", "does not know it"),
     ):

@@ -103,4 +103,4 @@ def test_a_missing_module_is_named_by_the_first_call_and_not_lost_with_the_impor
 
     told = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
 
-    assert [line.split(" ")[2].strip(";") for line in told.splitlines()] == ["pyarrow", "pyarrow", "msgpack"]
+    assert [line.split(" ")[2].strip(";") for line in told.splitlines()] == ["pyarrow", "pyarrow", "redis"]

@@ -93,7 +93,7 @@ def test_an_odd_end_has_a_description(
         ("tests.worker.handlers:HOME", "expected a function"),
         ("tests.worker.handlers:yields", "one that yields"),
         ("tests.worker.handlers:yields_async", "one that yields"),
-        ("tests.worker.handlers:ClosesWrongly", "`close` is a coroutine function, and the handler is none"),
+        ("tests.worker.handlers:ClosesWrongly", "`close` is a coroutine function, but the handler is not"),
     ],
 )
 def test_a_handler_that_cannot_be_used_ends_the_worker_with_one_line(
