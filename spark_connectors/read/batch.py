@@ -32,10 +32,9 @@ def plan_tasks(options: Options, *, splits: bool) -> list[list[WatchedRange]]:
         tasks = plan.partitions(options, reader, keys, ranges, splits=splits)
     return [
         [
-            WatchedRange(
-                part, (queue := queues[part.queue]).created_at, queue.trimmed_upto, now_ms(), queue.enqueued, dataset
-            )
+            WatchedRange(part, state.created_at, state.trimmed_upto, now_ms(), state.enqueued, dataset)
             for part in task
+            for state in [queues[part.queue].state]
         ]
         for task in tasks
     ]

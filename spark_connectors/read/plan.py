@@ -17,12 +17,12 @@ from rqttl.text import did_you_mean
 from spark_connectors.errors import DataLoss, InvalidOption, NoSuchQueue
 from spark_connectors.options import patterns
 from spark_connectors.options.options import Options
-from spark_connectors.ranges import FIRST, LAST, Range, recorded_sequence, sequence_before, sequence_number
+from spark_connectors.ranges import FIRST, LAST, Range, sequence_before, sequence_number
 from spark_connectors.read.arrivals import STEP, ArrivalIndex, MarkRequest, Marks
 from spark_connectors.read.positions import QueueState
 from spark_connectors.read.probe import LogProbe
 from spark_connectors.redis.bulk_reader import BulkReader
-from spark_connectors.redis.names import SNAPSHOT_FIELDS
+from spark_connectors.redis.names import HOLDS_DEAD_LETTERS, STATE_FIELDS
 
 _log = logging.getLogger("spark_connectors")
 
@@ -38,19 +38,10 @@ class QueueSnapshot:
     """A queue at one moment: its record, the entries of its log, and its messages outside the log."""
 
     queue: str
-    created_at: int
-    last_sequence: str
-    trimmed_upto: str
-    #: The number of messages that the queue has ever received.
-    enqueued: int
+    state: QueueState
     logged: int
     detached: int
     holds_dead_letters: bool
-
-    @property
-    def state(self) -> QueueState:
-        """The state of the queue, as losses are judged by it."""
-        return QueueState(self.created_at, self.last_sequence, self.trimmed_upto, self.enqueued)
 
     @property
     def rows(self) -> int:
@@ -73,25 +64,16 @@ def queue_snapshots(reader: BulkReader, keys: Keyspace, queues: Sequence[str]) -
                 command
                 for queue in chunk
                 for command in (
-                    ("HMGET", keys.key(queue, META), *SNAPSHOT_FIELDS),
+                    ("HMGET", keys.key(queue, META), *STATE_FIELDS, HOLDS_DEAD_LETTERS),
                     ("XLEN", keys.key(queue, LOG)),
                     ("HLEN", keys.key(queue, DETACHED)),
                 )
             ]
         )
         for i, queue in enumerate(chunk):
-            (version, created_at, last, trimmed, enqueued, dead_letters), logged, detached = replies[3 * i : 3 * i + 3]
-            if version is not None:
-                snapshots[queue] = QueueSnapshot(
-                    queue,
-                    int(created_at or 0),
-                    recorded_sequence(last),
-                    recorded_sequence(trimmed),
-                    int(enqueued or 0),
-                    logged,
-                    detached,
-                    dead_letters == b"1",
-                )
+            (*fields, dead_letters), logged, detached = replies[3 * i : 3 * i + 3]
+            if (state := QueueState.from_fields(fields)) is not None:
+                snapshots[queue] = QueueSnapshot(queue, state, logged, detached, dead_letters == b"1")
     return snapshots
 
 
@@ -130,7 +112,7 @@ def plan_ranges(options: Options, reader: BulkReader, keys: Keyspace, queues: It
     """Plan the range of each queue for a batch. It ends at the present last message or before. Raises `DataLoss`."""
     ranges, index = [], ArrivalIndex(keys)
     for queue in queues:
-        whole = Range(queue.queue, FIRST, queue.last_sequence, queue.rows, queue.may_have_detached)
+        whole = Range(queue.queue, FIRST, queue.state.last_sequence, queue.rows, queue.may_have_detached)
         start, end = _start(options, queue), _end(options, queue)
         if end < start:
             name = "endingOffsets" if options["endingTimestamp"] is None else "endingTimestamp"
@@ -154,8 +136,8 @@ def _rows_by_marks(queue: QueueSnapshot, part: Range, marks: Marks) -> int | Non
     inside = marks.between(after, upto)
     if not inside.complete or len(inside) == 0:
         return None
-    begin = marks.count_upto(after) or max(0, queue.enqueued - queue.rows)
-    end = queue.enqueued if part.upto >= queue.last_sequence else int(inside.counts[-1]) + STEP // 2
+    begin = marks.count_upto(after) or max(0, queue.state.enqueued - queue.rows)
+    end = queue.state.enqueued if part.upto >= queue.state.last_sequence else int(inside.counts[-1]) + STEP // 2
     return max(1, min(queue.rows, end - begin))
 
 
@@ -166,10 +148,10 @@ def _start(options: Options, queue: QueueSnapshot) -> str:
     after = offsets if isinstance(offsets, str) else offsets.get(queue.queue, "earliest")
     if after == "earliest":
         return FIRST
-    if queue.trimmed_upto > after:
+    if (trimmed := queue.state.trimmed_upto) > after:
         text = (
             f"startingOffsets: queue {queue.queue!r}: messages after {after}, the highest of them "
-            f"{queue.trimmed_upto}, were removed by retention, a limit or a purge"
+            f"{trimmed}, were removed by retention, a limit or a purge"
         )
         if options.flag("failOnDataLoss"):
             raise DataLoss(f"{text}. With failOnDataLoss=false the job reads the remaining messages")

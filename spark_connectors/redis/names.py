@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-_VERSION, _CREATED_AT, _LAST, _TRIMMED, _ENQUEUED = "version", "created_at", "last_id", "trimmed_upto", "enqueued"
 #: Fields of a record, as `QueueState.from_fields` takes them.
-STATE_FIELDS = (_VERSION, _CREATED_AT, _LAST, _TRIMMED, _ENQUEUED)
+STATE_FIELDS = ("version", "created_at", "last_id", "trimmed_upto", "enqueued")
 #: Fields of a record, as `arrivals.Tally.parse` takes them.
-TALLY_FIELDS = (_ENQUEUED, "letters", "letter_bytes")
-#: Fields of a record, as `plan.queue_snapshots` takes them.
-SNAPSHOT_FIELDS = (_VERSION, _CREATED_AT, _LAST, _TRIMMED, _ENQUEUED, "holds_dead_letters")
-#: The field of a record with the sequence of its last message.
-LAST_FIELD = _LAST
+TALLY_FIELDS = ("enqueued", "letters", "letter_bytes")
+#: The fields of a record with the sequence of its last message, and with 1 once a dead letter has arrived.
+LAST_FIELD, HOLDS_DEAD_LETTERS = "last_id", "holds_dead_letters"
 #: Fields of a tombstone, as `Tombstone.from_fields` takes them.
-TOMBSTONE_FIELDS = (_CREATED_AT, _LAST, _TRIMMED, "deleted")
+TOMBSTONE_FIELDS = ("created_at", "last_id", "trimmed_upto", "deleted")
 #: The field of the name of the data.
 DATASET_FIELD = "name"

@@ -180,7 +180,7 @@ class StreamPlanner:
         ranges = batch_ranges(start, end)
         self._losses.report(self._other_data(end.dataset, present_dataset(self._reader(), self._keys)))
         queues = queue_snapshots(self._reader(), self._keys, [part.queue for part in ranges])
-        created_at = {name: queue.created_at for name, queue in queues.items()}
+        created_at = {name: queue.state.created_at for name, queue in queues.items()}
         deleted = [part.queue for part in ranges if created_at.get(part.queue) != end.positions[part.queue].created_at]
         by_queue = tombstones(self._reader(), self._keys, deleted)
         watched = []
@@ -319,7 +319,7 @@ class StreamPlanner:
             name: position
             for name, position in positions.items()
             if name in selected
-            and (not position.belongs_to(states[name]) if name in states else self._is_deleted(name))
+            and (not position.belongs_to(states[name]) if name in states else name not in (self._states or ()))
         }
         by_queue = tombstones(self._reader(), self._keys, deleted)
         for name, position in deleted.items():
@@ -375,9 +375,6 @@ class StreamPlanner:
                 "has no position in it; option queuePattern selects queues that are created later, too"
             )
         self._names_checked = True
-
-    def _is_deleted(self, name: str) -> bool:
-        return self._states is not None and name not in self._states
 
     def _reader(self) -> BulkReader:
         """Return the connection, which opens at its first command."""
