@@ -14,18 +14,15 @@ from rqttl.protocol import codec
 from rqttl.units import MAX_INSTANT
 from spark_connectors.columns import schema, texts
 from spark_connectors.columns.headers import DeathRecords, Headers, Malformed
-from spark_connectors.redis.digits import ASCII_ZEROS, Array, as_uint64_windows, parse_eight_digits
+from spark_connectors.redis.digits import Array, as_uint64_windows, parse_sequences
 from spark_connectors.redis.pages import NOT_A_SEQUENCE, SEQUENCE_BYTES, Page, PageBuffer, malformed_entry, take_bytes
 
 #: A page of entries, with its queue.
 QueuePage: TypeAlias = tuple[str, Page]
 
 _MAX_INT = 2**31 - 1
-#: Digits of the milliseconds in a sequence, before its dash.
-_MS_DIGITS = 13
-_DASH = ord("-")
-#: A mask for the last six of eight bytes: the digits after the dash.
-_LAST_SIX = np.uint64(0xFFFFFFFFFFFF0000)
+#: The place of the dash in a sequence.
+_DASH = 13
 #: The size of the cache of unpacked extras: most senders repeat theirs.
 _MAX_CACHED = 4096
 
@@ -78,15 +75,11 @@ class _Rows:
         """The bytes of all sequences, end to end, and the time of each arrival in ms."""
         sequences = self._page.sequences()
         windows = as_uint64_windows(sequences)
-        high, invalid = parse_eight_digits(windows[::SEQUENCE_BYTES] ^ ASCII_ZEROS)
-        low, invalid_low = parse_eight_digits(windows[_MS_DIGITS - 8 :: SEQUENCE_BYTES] ^ ASCII_ZEROS)
-        _, invalid_serial = parse_eight_digits(
-            (windows[SEQUENCE_BYTES - 8 :: SEQUENCE_BYTES] ^ ASCII_ZEROS) & _LAST_SIX
-        )
-        invalid |= invalid_low | invalid_serial | (sequences[_MS_DIGITS::SEQUENCE_BYTES] != _DASH)
+        ms, _, invalid = parse_sequences(lambda byte: windows[byte::SEQUENCE_BYTES])
+        invalid |= sequences[_DASH::SEQUENCE_BYTES] != ord("-")
         if invalid.any():
             raise Malformed(int(np.argmax(invalid)), NOT_A_SEQUENCE)
-        return sequences, high * 100_000 + low % 100_000
+        return sequences, ms
 
     @property
     def arrived_at(self) -> Array:
@@ -170,7 +163,7 @@ class _Rows:
         if self._newest is None:
             return self.field("count")
         counts = np.zeros(self.count, np.int64)
-        np.add.at(counts, self._records.rows, self._records.count())
+        np.add.at(counts, self._records.rows, self._records.numbers("count"))
         return _counts(counts)
 
     def deaths(self) -> pa.Array:
@@ -248,12 +241,12 @@ def _description(records: DeathRecords) -> pa.Array:
 _FIELD_BUILDERS: Mapping[str, Callable[[DeathRecords], pa.Array]] = {
     "queue": lambda records: _as_text(records.queue()),
     "reason": lambda records: _as_text(records.reason()),
-    "count": lambda records: _counts(records.count()),
-    "first_at": lambda records: _times(records.first_at()),
-    "last_at": lambda records: _times(records.last_at()),
-    "enqueued_at": lambda records: _times(records.enqueued_at()),
+    "count": lambda records: _counts(records.numbers("count")),
+    "first_at": lambda records: _times(records.numbers("first_at")),
+    "last_at": lambda records: _times(records.numbers("last_at")),
+    "enqueued_at": lambda records: _times(records.numbers("enqueued_at")),
     "expires_at": lambda records: _times(records.expires_at()),
-    "delivery_count": lambda records: _counts(records.delivery_count()),
+    "delivery_count": lambda records: _counts(records.numbers("delivery_count")),
     "description": _description,
 }
 

@@ -19,6 +19,9 @@ from spark_connectors.redis.pages import take_bytes
 _PAD = np.full(16, ord("0"), np.uint8)
 _SEMICOLON, _SPACE = 59, 32
 _FIELDS = 9
+#: The places of plain numbers in a record: the number of deaths in the same queue for the same reason, the times of the
+#: first and of the newest of them, the time of arrival in the queue, and the number of failed deliveries.
+NUMBERS = {"count": 2, "first_at": 3, "last_at": 4, "enqueued_at": 5, "delivery_count": 7}
 #: The reason of a record of a redrive, which is no death: eight bytes, as a number.
 _REDRIVEN = np.frombuffer(codec.REDRIVEN, "<u8")[0]
 _ALL_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -181,41 +184,24 @@ class DeathRecords:
         """Return the reasons of the deaths."""
         return self._strings.take(self._spaces_of[0] + 1, self._spaces_of[1])
 
-    def count(self) -> Array:
-        """Return the numbers of deaths in the same queue for the same reason."""
-        return self._number(2)
-
-    def first_at(self) -> Array:
-        """Return the times of the first such deaths."""
-        return self._number(3)
-
-    def last_at(self) -> Array:
-        """Return the times of the newest such deaths."""
-        return self._number(4)
-
-    def enqueued_at(self) -> Array:
-        """Return the times of arrival in the queues."""
-        return self._number(5)
-
     def expires_at(self) -> Array:
         """Return the deadlines at the deaths, or -1."""
         starts, stops = self._spaces_of[5] + 1, self._spaces_of[6]
         none = (stops == starts + 1) & (self._strings.bytes[starts] == ord("-"))
-        return np.where(none, -1, self._number(6, starts + none))
-
-    def delivery_count(self) -> Array:
-        """Return the numbers of failed deliveries."""
-        return self._number(7)
+        return np.where(none, -1, self._numbers_at(6, starts + none))
 
     def description(self) -> tuple[pa.Array, Array]:
         """Return the descriptions. The second result marks the records with a description."""
         starts = self._spaces_of[8] + 1
         return self._strings.take(starts, self._stops), self._stops > starts
 
-    def _number(self, field: int, starts: Array | None = None) -> Array:
-        spaces = self._spaces_of
-        stops = spaces[field]
-        value, invalid = self._strings.numbers(spaces[field - 1] + 1 if starts is None else starts, stops)
+    def numbers(self, name: str) -> Array:
+        """Return one of the `NUMBERS` of the records."""
+        place = NUMBERS[name]
+        return self._numbers_at(place, self._spaces_of[place - 1] + 1)
+
+    def _numbers_at(self, place: int, starts: Array) -> Array:
+        value, invalid = self._strings.numbers(starts, self._spaces_of[place])
         self._check(self.rows, invalid, "a number in a death record is invalid")
         return value
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,6 +12,8 @@ Array: TypeAlias = np.ndarray[Any, Any]
 #: Eight ASCII zeros as a number. XOR with it turns eight ASCII digits into eight bytes of 0 to 9, and back.
 ASCII_ZEROS = np.uint64(0x3030303030303030)
 _HIGH_BITS = np.uint64(0x8080808080808080)
+#: A mask for the last six of eight bytes.
+_LAST_SIX = np.uint64(0xFFFFFFFFFFFF0000)
 _ABOVE_NINE = np.uint64(0x7676767676767676)
 
 
@@ -33,6 +36,17 @@ def non_digit_bits(digits: Array) -> Array:
     """Set the highest bit of the first byte that is not 0 to 9. Bits of later bytes may be set, too."""
     bits: Array = ((digits + _ABOVE_NINE) | digits) & _HIGH_BITS
     return bits
+
+
+def parse_sequences(words_from: Callable[[int], Array]) -> tuple[Array, Array, Array]:
+    """Parse sequences, `<13 digits>-<6 digits>`. `words_from(i)` has the eight bytes of each from byte `i` on.
+
+    Returns their ms, their serials, and a mask of invalid ones. The caller looks at the dash if it may be missing.
+    """
+    high, invalid = parse_eight_digits(words_from(0) ^ ASCII_ZEROS)
+    low, invalid_low = parse_eight_digits(words_from(5) ^ ASCII_ZEROS)
+    serials, invalid_serial = parse_eight_digits((words_from(12) ^ ASCII_ZEROS) & _LAST_SIX)
+    return high * 100_000 + low % 100_000, serials, invalid | invalid_low | invalid_serial
 
 
 def leading_number(digits: Array) -> tuple[Array, Array]:

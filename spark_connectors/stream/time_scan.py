@@ -9,14 +9,10 @@ import numpy as np
 from rqttl.protocol.keys import LOG, Keyspace
 from spark_connectors.ranges import SERIALS, sequence_text
 from spark_connectors.redis.bulk_reader import BulkReader, xrange_command
-from spark_connectors.redis.digits import ASCII_ZEROS, Array, as_uint64_windows, parse_eight_digits
-from spark_connectors.redis.pages import NOT_A_SEQUENCE, SEQUENCE_BYTES, Page, malformed_entry
+from spark_connectors.redis.digits import Array, as_uint64_windows, parse_sequences
+from spark_connectors.redis.pages import NOT_A_SEQUENCE, Page, malformed_entry
 from spark_connectors.stream.time_share import PageRequest, TimeShare
 
-#: Digits of the milliseconds in a sequence, before its dash.
-_MS_DIGITS = 13
-#: A mask for the last six of eight bytes: the digits after the dash.
-_LAST_SIX = np.uint64(0xFFFFFFFFFFFF0000)
 _FIRST_AVERAGE = 8_192
 
 
@@ -62,12 +58,8 @@ class TimeScan:
 def _sequence_numbers(queue: str, page: Page) -> Array:
     """Return the sequences of a page as numbers. Raises `MalformedEntry` for an id that is no sequence."""
     windows, starts = as_uint64_windows(page.data), page.sequence_starts
-    high, invalid = parse_eight_digits(windows[starts] ^ ASCII_ZEROS)
-    low, invalid_low = parse_eight_digits(windows[starts + (_MS_DIGITS - 8)] ^ ASCII_ZEROS)
-    last = (windows[starts + (SEQUENCE_BYTES - 8)] ^ ASCII_ZEROS) & _LAST_SIX
-    serials, invalid_serial = parse_eight_digits(last)
-    invalid |= invalid_low | invalid_serial
+    ms, serials, invalid = parse_sequences(lambda byte: windows[starts + byte])
     if invalid.any():
         raise malformed_entry(queue, page.sequence(int(np.argmax(invalid))), NOT_A_SEQUENCE)
-    numbers: Array = (high * 100_000 + low % 100_000) * SERIALS + serials
+    numbers: Array = ms * SERIALS + serials
     return numbers
