@@ -7,10 +7,10 @@ import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from rqttl import Broker, NotReplicated, units
-from rqttl.flows.steps import Flow, Pipeline
+from rqttl.flows.steps import Flow, Pipeline, Step, drive
 from rqttl.outages import TEMPORARY
 from rqttl.protocol.commands import Command, why_unconfirmed
 from rqttl.store.driver import RedisDriver, driver_of
@@ -45,35 +45,29 @@ class CallBatch:
     sent: bool = False
 
 
-class Stored(Generic[T]):
-    """A flow that notes whether one of its scripts was carried out. It ends with `NotReplicated` if not confirmed."""
+class Stored:
+    """Carries out a flow, and notes whether one of its scripts was carried out. `perform` performs one step of it."""
 
-    def __init__(self, flow: Flow[T]) -> None:
-        self._flow = flow
+    def __init__(self, perform: Callable[[Step], Any]) -> None:
+        self._perform = perform
         self.any = False
         self._lost: NotReplicated | None = None
 
-    def flow(self) -> Flow[T]:
-        """Carry out the flow."""
-        try:
-            step = next(self._flow)
-            while True:
-                try:
-                    answer = yield step
-                except Exception as error:  # noqa: BLE001  # the flow decides about it
-                    step = self._flow.throw(error)
-                else:
-                    calls = step.commands if isinstance(step, Pipeline) else [step] if isinstance(step, Command) else ()
-                    for call, reply in zip(calls, answer if isinstance(step, Pipeline) else [answer], strict=False):
-                        self.any = self.any or reply[0] == b"ok"
-                        if call.durability and reply[0] == b"ok" and (why := why_unconfirmed(reply[1])):
-                            self._lost = NotReplicated(call.queue, call.durability, why)
-                    step = self._flow.send(answer)
-        except StopIteration as done:
-            if self._lost is not None:
-                raise self._lost from None
-            result: T = done.value
-            return result
+    def carry_out(self, flow: Flow[T]) -> T:
+        """Carry out the flow. Raises `NotReplicated` at its end if a call was not confirmed."""
+        result = drive(flow, self._step)
+        if self._lost is not None:
+            raise self._lost
+        return result
+
+    def _step(self, step: Step) -> Any:
+        answer = self._perform(step)
+        calls = step.commands if isinstance(step, Pipeline) else [step] if isinstance(step, Command) else ()
+        for call, reply in zip(calls, answer if isinstance(step, Pipeline) else [answer], strict=False):
+            self.any = self.any or reply[0] == b"ok"
+            if call.durability and reply[0] == b"ok" and (why := why_unconfirmed(reply[1])):
+                self._lost = NotReplicated(call.queue, call.durability, why)
+        return answer
 
 
 class Backpressure:
@@ -141,9 +135,9 @@ class WriteTask:
         """
 
         def attempt() -> T:
-            stored = Stored(flow())
+            stored = Stored(self.driver.step)
             try:
-                return self.driver.perform(stored.flow())
+                return stored.carry_out(flow())
             except TEMPORARY as error:
                 if repeatable or not stored.any:
                     raise
