@@ -23,8 +23,6 @@ from spark_connectors.write.sender import BatchSender, CallBatch, WriteTask
 #: The number of dead letters that one round trip peeks at.
 _PEEKS_AT_ONCE = 50
 History: TypeAlias = tuple[Death, ...]
-#: The outcomes of a redrive that are no refusal, and the counter of each.
-_COUNTERS = {"moved": "moved", "unavailable": "unavailable"}
 #: The reason and the cause of each outcome that leaves the dead letter in its queue.
 _REFUSALS = {
     "full": (QueueFull.code, "queue {queue!r} is full: {limit}"),
@@ -160,8 +158,8 @@ class Redrive(_LetterOperation):
                 results = []
                 self._task.report.count(holder, "unavailable", len(call.rows))
             for row, result in zip(call.rows, results, strict=False):
-                if result.outcome in _COUNTERS:
-                    self._task.report.count(holder, _COUNTERS[result.outcome], 1)
+                if result.outcome not in _REFUSALS:
+                    self._task.report.count(holder, result.outcome, 1)
                 else:
                     reason, cause = _REFUSALS[result.outcome]
                     if self._batch.column("source") is not None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
-from typing import Protocol
 
 import pyarrow as pa
 
@@ -19,18 +18,8 @@ from spark_connectors.write.report import Report
 from spark_connectors.write.rows import RowBatch
 from spark_connectors.write.sender import Backpressure, WriteTask
 
-
-class Operation(Protocol):
-    """One of the three operations. It marks refused rows in their batch."""
-
-    def write(self, batch: RowBatch) -> None:
-        """Write a batch."""
-
-    def row_name(self, batch: RowBatch, row: int) -> str:
-        """Return the name of a refused row."""
-
-
-OPERATIONS: Mapping[str, Callable[[WriteTask], Operation]] = {"enqueue": Enqueue, "redrive": Redrive, "purge": Purge}
+#: The operations. Each marks refused rows in their batch.
+OPERATIONS: Mapping[str, type[Enqueue | Redrive | Purge]] = {"enqueue": Enqueue, "redrive": Redrive, "purge": Purge}
 
 
 def run(options: Options, plan: Plan, batches: Iterable[pa.RecordBatch], attempt: str) -> Report:

@@ -75,8 +75,9 @@ class _Writer:
         report = write_task.run(self._options, self._plan, iterator, _attempt(self._job))
         return TaskResult(report, _local_property(_QUERY_ID))
 
-    def _commit(self, messages: Messages, batch: int | None = None) -> None:
-        name, total = self._name(batch), _total(messages)
+    def commit(self, messages: Messages, batchId: int | None = None) -> None:  # noqa: N803  # Spark's name
+        """Log and report the result. Raises `RowsRefused` or `ReportNotWritten`, which ends a streaming query."""
+        name, total = self._name(batchId), _total(messages)
         log_text(logging.INFO, f"{name}: {total.summary()}, by {len(messages)} tasks")
         if late := total.counts[LATE]:
             log_text(
@@ -94,12 +95,13 @@ class _Writer:
         refused = self._refusal(name, total)
         if total.refused and refused is None:
             log_text(logging.WARNING, _refused_rows(name, total) + "".join(f"; {file}" for file in total.files))
-        unwritten = self._write_report(messages, total, batch, refused, "refused" if refused else "succeeded")
+        unwritten = self._write_report(messages, total, batchId, refused, "refused" if refused else "succeeded")
         if problem := refused or unwritten:
             raise problem
 
-    def _abort(self, messages: Messages, batch: int | None = None) -> None:
-        name, total = self._name(batch), _total(messages)
+    def abort(self, messages: Messages, batchId: int | None = None) -> None:  # noqa: N803  # Spark's name
+        """Log and report the rows that were written before a task failed for good."""
+        name, total = self._name(batchId), _total(messages)
         ended = sum(message is not None for message in messages)
         others = "" if ended == len(messages) else "; the other tasks may have written rows, too"
         log_text(
@@ -109,12 +111,12 @@ class _Writer:
         )
         if ended < len(messages):
             error = f"{len(messages) - ended} of {len(messages)} tasks failed or were stopped{others}"
-            self._write_report(messages, total, batch, error, "failed")
+            self._write_report(messages, total, batchId, error, "failed")
         elif refused := self._refusal(name, total):
             # Spark aborts a write also after its commit has raised
-            self._write_report(messages, total, batch, refused, "refused")
+            self._write_report(messages, total, batchId, refused, "refused")
         else:
-            self._write_report(messages, total, batch, "all tasks ended, but the commit failed", "failed")
+            self._write_report(messages, total, batchId, "all tasks ended, but the commit failed", "failed")
 
     def _write_report(
         self, messages: Messages, total: Report, batch: int | None, error: object, status: str
@@ -152,27 +154,11 @@ class _Writer:
 class RqttlBatchWriter(_Writer, DataSourceArrowWriter):
     """The writer of `df.write`."""
 
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Log and report the result. Raises `RowsRefused` or `ReportNotWritten`."""
-        self._commit(messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Log and report the rows that were written before a task failed for good."""
-        self._abort(messages)
-
 
 class RqttlStreamWriter(_Writer, DataSourceStreamArrowWriter):
     """The writer of `df.writeStream`. A replayed micro-batch writes only the missing rows."""
 
     _of_stream = True
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Log and report the result. Raises `RowsRefused` or `ReportNotWritten`, which ends the query."""
-        self._commit(messages, batchId)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Log and report the rows that were written before a task failed for good."""
-        self._abort(messages, batchId)
 
 
 def _total(messages: Messages) -> Report:
