@@ -8,7 +8,6 @@ shows this: behind the first mark it has as many as have arrived there. Otherwis
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -127,12 +126,7 @@ def _arrivals(reader: BulkReader, log: _Log, sequence: int) -> int | None:
 
 def _messages(reader: BulkReader, log: _Log, after: int, upto: int) -> int | None:
     """Read the messages in `(after, upto]`, and return their number; `None` for too many."""
-    total = 0
     if upto <= after:
         return 0
-    with closing(reader.pages(log.key, sequence_text(after), sequence_text(upto))) as pages:
-        for page in pages:
-            total += len(page)
-            if total > _MOST:
-                return None
-    return total
+    total = reader.count_entries(log.key, sequence_text(after), sequence_text(upto), _MOST)
+    return None if total > _MOST else total

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from contextlib import closing
 from itertools import chain
 from types import TracebackType
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
@@ -211,9 +212,18 @@ class BulkReader:
 
         return self._insist(ask, command)
 
-    def fetch_pages(self, commands: Sequence[Command]) -> list[Page]:
-        """Run commands that read entries of logs, in one round trip. Raises the first refusal."""
-        return self._pages(commands, ())
+    def fetch_pages(self, commands: Sequence[Command], watches: Sequence[PageWatch] = ()) -> list[Page]:
+        """Run commands that read entries of logs, in one round trip. Raises the first refusal.
+
+        Returns their pages, after their watches have checked the replies beside them.
+        """
+        replies = self.execute_all(_with_watches(commands, watches))
+        for command, watch, reply in zip(commands, watches, replies[len(commands) :], strict=False):
+            watch.check(reply, command[2][1:])
+        return [
+            reply if isinstance(reply, Page) else Page.from_entries(self._queue_of(command), reply)
+            for command, reply in zip(commands, replies, strict=False)
+        ]
 
     def pages(self, key: str, after: str, upto: str, watch: PageWatch | None = None) -> Generator[Page]:
         """Yield the entries of a log after `after`, up to and including `upto`, in rising pages. No page is empty."""
@@ -222,7 +232,7 @@ class BulkReader:
         watches = [watch] if watch else []
         try:
             while True:
-                page = self._pages(commands, watches)[0]
+                page = self.fetch_pages(commands, watches)[0]
                 if len(page) < count or page.sequence(-1) >= stop:
                     if len(page):
                         yield page
@@ -235,6 +245,16 @@ class BulkReader:
         finally:
             self._abandon()
 
+    def count_entries(self, key: str, after: str, upto: str, most: int) -> int:
+        """Count the entries of a log after `after`, up to and including `upto`. Stops once there are over `most`."""
+        total = 0
+        with closing(self.pages(key, after, upto)) as pages:
+            for page in pages:
+                total += len(page)
+                if total > most:
+                    break
+        return total
+
     def page_groups(
         self, ranges: Sequence[LogRange], watches: Sequence[PageWatch] = ()
     ) -> Iterator[list[tuple[int, Page]]]:
@@ -246,7 +266,7 @@ class BulkReader:
         first, commands = 0, self._group(ranges)
         try:
             while commands:
-                pages = self._pages(commands, watches[first:])
+                pages = self.fetch_pages(commands, watches[first:])
                 for page in pages:
                     self._measure(page)
                 begin, first = first, first + len(commands)
@@ -342,16 +362,6 @@ class BulkReader:
         """Update the size of an entry. Pages grow slowly and shrink at once."""
         if len(page):
             self.entry_bytes = max(page.reply_size / len(page), self.entry_bytes / 4)
-
-    def _pages(self, commands: Sequence[Command], watches: Sequence[PageWatch]) -> list[Page]:
-        """Receive the pages of these commands, after their watches have checked the replies beside them."""
-        replies = self.execute_all(_with_watches(commands, watches))
-        for command, watch, reply in zip(commands, watches, replies[len(commands) :], strict=False):
-            watch.check(reply, command[2][1:])
-        return [
-            reply if isinstance(reply, Page) else Page.from_entries(self._queue_of(command), reply)
-            for command, reply in zip(commands, replies, strict=False)
-        ]
 
     def _queue_of(self, command: Command) -> str:
         parts = self._keyspace.split(command[1].encode())

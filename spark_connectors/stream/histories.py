@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Hashable, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -98,16 +97,11 @@ def detect_older(
     upto, arrived = state.last_sequence, state.enqueued
     if at < len(marks) and marks.sequences[at] < sequence_number(upto):
         upto, arrived = sequence_text(int(marks.sequences[at])), int(marks.counts[at])
-    found = 0
-    with closing(reader.pages(keys.key(name, LOG), position.after, upto)) as pages:
-        for page in pages:
-            found += len(page)
-            if found > arrived - position.received:
-                return Loss(
-                    f"queue {name!r} is in an older state than this query has seen, as after a failover to a replica "
-                    f"that lagged: it has more messages after {position.after} than have arrived since. Messages that "
-                    "had arrived before are lost"
-                )
-            if found > _MOST:
-                break
-    return None
+    expected = max(0, arrived - position.received)
+    if reader.count_entries(keys.key(name, LOG), position.after, upto, min(expected, _MOST)) <= expected:
+        return None
+    return Loss(
+        f"queue {name!r} is in an older state than this query has seen, as after a failover to a replica that lagged: "
+        f"it has more messages after {position.after} than have arrived since. Messages that had arrived before are "
+        "lost"
+    )

@@ -132,24 +132,19 @@ class RqttlStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Spark makes a partition of `None` of an empty list
         if not isinstance(partition, StreamPartition):
             return
-        yield from _read_task(self._options, partition.ranges, self._columns)
+        keys = Keyspace(self._options.text("namespace"))
+        losses = LossReporter(fail=self._options.flag("failOnDataLoss"))
+        with BulkReader(self._options) as reader:
+            # a scan reads small ranges before large ones, and each kind in order
+            for _, run in groupby(partition.ranges, lambda watched: watched.range.rows > reader.max_entries):
+                neighbours = list(run)
+                watches = [DeletionWatch(watched, keys, losses) for watched in neighbours]
+                yield from scan.read(reader, keys, [watched.range for watched in neighbours], self._columns, watches)
+                report_deletions(reader, keys, watches, losses)
 
     def stop(self) -> None:
         """Close the connection. Spark often skips this call."""
         self._planner.close()
-
-
-def _read_task(options: Options, task: Sequence[WatchedRange], columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-    """Read the ranges of a task."""
-    keys = Keyspace(options.text("namespace"))
-    losses = LossReporter(fail=options.flag("failOnDataLoss"))
-    with BulkReader(options) as reader:
-        # a scan reads small ranges before large ones, and each kind in order
-        for _, run in groupby(task, lambda watched: watched.range.rows > reader.max_entries):
-            neighbours = list(run)
-            watches = [DeletionWatch(watched, keys, losses) for watched in neighbours]
-            yield from scan.read(reader, keys, [watched.range for watched in neighbours], columns, watches)
-            report_deletions(reader, keys, watches, losses)
 
 
 def _batch_limit(limit: ReadLimit) -> BatchLimit | None:

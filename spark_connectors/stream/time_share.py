@@ -196,11 +196,6 @@ class TimeShare:
 
     # --------------------------------------------------------------------------------------------- outcome
 
-    @property
-    def queues(self) -> Sequence[str]:
-        """The names of the queues, sorted."""
-        return self._names
-
     def rows_of(self, queue: str) -> int:
         """Return the number of messages of a queue in the batch."""
         return int(self._rows[self._index[queue]])
