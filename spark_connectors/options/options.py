@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from rqttl.errors import InvalidInput
 from rqttl.store.addresses import Address
 from rqttl.text import did_you_mean
 from spark_connectors.errors import InvalidOption, UnknownOption
@@ -122,9 +123,30 @@ class Options(Mapping[str, object]):
     explicit: Mapping[str, object] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, use: Use, texts: Mapping[str, str]) -> Options:
-        """Parse the texts of the user. Raises `UnknownOption` or `InvalidOption`; connects to nothing."""
-        return cls._parse(use, (use,), texts)
+    def parse(cls, use: Use, texts: Mapping[str, str], known: tuple[Use, ...] = ()) -> Options:
+        """Parse the texts of the user. Raises `UnknownOption` or `InvalidOption`; connects to nothing.
+
+        Errors name the options of the uses `known`, else those of this use.
+        """
+        explicit: dict[str, object] = {}
+        # not dict(texts): Spark's mapping looks names up without case, but iterates in lower case
+        for raw_name, raw_text in texts.items():
+            if raw_name.lower() in SPARK_OPTIONS:
+                continue
+            if raw_name.lower() == "paths" and use != "write":
+                name, text = "queues", _joined_paths(raw_text)
+            else:
+                name, text = _PATH_OPTION[use] if raw_name.lower() == "path" else raw_name, raw_text
+            option = _option_of(known or (use,), name)
+            if option.name in explicit:
+                raise InvalidOption(f"{option.name}: set twice")
+            try:
+                explicit[option.name] = PARSERS[option.kind](option, text)
+            except InvalidInput as error:
+                raise InvalidOption(str(error)) from None
+        _take_credentials(explicit)
+        _check_together(use, explicit)
+        return cls(use, explicit)
 
     @classmethod
     def parse_read(cls, texts: Mapping[str, str]) -> Options:
@@ -144,27 +166,7 @@ class Options(Mapping[str, object]):
             )
         if batch:
             return cls.parse("batch", texts)
-        return cls._parse("stream", ("stream",) if stream else ("batch", "stream"), texts)
-
-    @classmethod
-    def _parse(cls, use: Use, known: tuple[Use, ...], texts: Mapping[str, str]) -> Options:
-        """Parse the texts. Errors name the options of the uses `known`."""
-        explicit: dict[str, object] = {}
-        # not dict(texts): Spark's mapping looks names up without case, but iterates in lower case
-        for raw_name, raw_text in texts.items():
-            if raw_name.lower() in SPARK_OPTIONS:
-                continue
-            if raw_name.lower() == "paths" and use != "write":
-                name, text = "queues", _joined_paths(raw_text)
-            else:
-                name, text = _PATH_OPTION[use] if raw_name.lower() == "path" else raw_name, raw_text
-            option = _option_of(known, name)
-            if option.name in explicit:
-                raise InvalidOption(f"{option.name}: set twice")
-            explicit[option.name] = PARSERS[option.kind](option, text)
-        _take_credentials(explicit)
-        _check_together(use, explicit)
-        return cls(use, explicit)
+        return cls.parse("stream", texts, ("stream",) if stream else ("batch", "stream"))
 
     def text(self, name: str) -> str:
         """Return the value of a text option."""

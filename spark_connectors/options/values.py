@@ -1,4 +1,4 @@
-"""The parsers for the texts of options, one for each kind. They raise `InvalidOption`, and show no secret."""
+"""The parsers for the texts of options, by kind. They raise `InvalidOption` or `InvalidInput`, and show no secret."""
 
 from __future__ import annotations
 
@@ -83,20 +83,6 @@ def _size(option: Option, text: str) -> int:
     return size
 
 
-def _duration(option: Option, text: str) -> int:
-    try:
-        return int(units.duration(text, option.name, least=option.minimum))
-    except InvalidInput as error:
-        raise InvalidOption(str(error)) from None
-
-
-def _instant(option: Option, text: str) -> int:
-    try:
-        return int(units.instant(text, option.name))
-    except InvalidInput as error:
-        raise InvalidOption(str(error)) from None
-
-
 def _choice(option: Option, text: str) -> str:
     if text.strip().lower() not in option.choices:
         raise InvalidOption(f"{option.name}: expected one of {', '.join(option.choices)}, got {quoted(text)}")
@@ -150,8 +136,8 @@ PARSERS: Mapping[str, Callable[[Option, str], object]] = {
     "flag": _flag,
     "count": _count,
     "size": _size,
-    "duration": _duration,
-    "instant": _instant,
+    "duration": lambda option, text: int(units.duration(text, option.name, least=option.minimum)),
+    "instant": lambda option, text: int(units.instant(text, option.name)),
     "choice": _choice,
     "namespace": lambda option, text: _checked_name(option, text.strip(), check_namespace),
     "queue": lambda option, text: _checked_name(option, text.strip()),
