@@ -26,6 +26,7 @@ from rqttl.store.addresses import SSL, Address, Place
 from rqttl.store.connections import Pool, own_client
 from rqttl.store.watcher import Watcher
 
+S = TypeVar("S", bound="Service")
 T = TypeVar("T")
 
 #: Seconds for which a call that was certainly not carried out is made again. A failover takes less.
@@ -203,14 +204,18 @@ Kinds = tuple[type[Service], Any, Any]
 THREADS: Kinds = (ThreadService, PrimaryConnection, TLSPrimaryConnection)
 
 
+def service_at(address: Address, settings: Mapping[str, Any], kind: type[S]) -> S:
+    """The service that an address names. Connections to its Sentinels have these settings."""
+    own = {"username": address.sentinel_user, **settings}
+    return kind(str(address.service), [_sentinel(*place, address.has_tls, own) for place in address.places])
+
+
 def pool_of_service(pool: Any, address: Address, kinds: Kinds = THREADS) -> Any:
     """A pool whose connections ask the Sentinels at an address, with the settings of a pool for one server."""
     settings = pool.connection_kwargs
     shared = {name: value for name, value in settings.items() if name.startswith("ssl_")}
-    shared |= {"username": address.sentinel_user, "password": address.sentinel_password}
-    given = [_sentinel(host, port, address.has_tls, shared) for host, port in address.places]
     del settings["host"], settings["port"]
-    settings["service"] = kinds[0](str(address.service), given)
+    settings["service"] = service_at(address, {"password": address.sentinel_password, **shared}, kinds[0])
     pool.connection_class = kinds[2 if address.has_tls else 1]
     return pool
 

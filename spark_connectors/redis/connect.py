@@ -29,7 +29,7 @@ from redis.exceptions import (
 from redis.retry import Retry
 
 from rqttl.outages import TEMPORARY, is_away, is_read_only, refuses_for_now
-from rqttl.store.sentinel import PrimaryConnection, ThreadService
+from rqttl.store.sentinel import PrimaryConnection, ThreadService, service_at
 from spark_connectors.errors import (
     InvalidOption,
     NoPermission,
@@ -51,8 +51,6 @@ Command: TypeAlias = tuple[Any, ...]
 #: The commands that a reader needs, as an ACL grants them.
 READ_COMMANDS = ("hmget", "hlen", "hscan", "smembers", "xlen", "xrange", "xrevrange", "zrange")
 CONNECT_TIMEOUT = 5.0
-#: Seconds that a Sentinel may take to answer, before the next one is asked.
-_SENTINEL_TIMEOUT = 2.0
 _FILES = ("tlsCaFile", "tlsCertFile", "tlsKeyFile")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 #: Reasons of OpenSSL that no later attempt mends: the certificate or the key of one side, or a refused handshake.
@@ -110,7 +108,10 @@ def _greet(connection: _TlsConnection) -> None:
     version = cast("ssl.SSLSocket", socket_of(connection)).version()
     try:
         connection.on_connect()  # type: ignore[no-untyped-call]
-        _ping(connection)
+        connection.send_command("PING")  # type: ignore[no-untyped-call]
+        # any reply will do: the next command meets the same refusal, and its error names that command
+        with suppress(ResponseError, AuthenticationError, BusyLoadingError):
+            connection.read_response()
     except (AuthenticationError, BusyLoadingError):
         raise  # these are ConnectionErrors too, but the server has answered
     except ConnectionError as error:
@@ -119,33 +120,17 @@ def _greet(connection: _TlsConnection) -> None:
         raise
 
 
-def _ping(connection: Connection) -> None:
-    connection.send_command("PING")
-    # any reply will do: the next command meets the same refusal, and its error names that command
-    with suppress(ResponseError, AuthenticationError, BusyLoadingError):
-        connection.read_response()
-
-
 class _TlsPrimaryConnection(PrimaryConnection, _TlsConnection):
     """A connection over TLS to the primary of a service."""
 
 
 def service_of(options: Options) -> ThreadService | None:
     """Make the service of Sentinel that the address names, for the connections of one reader or broker."""
-    address = options.address
-    if not address.service:
+    if not options.address.service:
         return None
     password = options.password_of_sentinels()
-    settings = {
-        **_tls_settings(options),
-        "username": address.sentinel_user,
-        "password": None if password is None else password.reveal(),
-        "socket_timeout": _SENTINEL_TIMEOUT,
-        "socket_connect_timeout": _SENTINEL_TIMEOUT,
-        "protocol": 2,
-        "has_tls": address.has_tls,
-    }
-    return ThreadService(address.service, [{**settings, "host": host, "port": port} for host, port in address.places])
+    settings = {**_tls_settings(options), "password": None if password is None else password.reveal()}
+    return service_at(options.address, settings, ThreadService)
 
 
 def connect(
