@@ -259,11 +259,6 @@ class Connections:
     def __len__(self) -> int:
         return len(self._idle)
 
-    def check_open(self) -> None:
-        """Raise `BrokerClosed` after `close`."""
-        if self._closed:
-            raise BrokerClosed
-
     def checkout(self) -> Connection:
         """A recently used connection, or one that the pool has checked; waits up to `PATIENCE` seconds for one.
 
@@ -289,7 +284,8 @@ class Connections:
         return connection
 
     def _take_idle(self) -> Connection | None:
-        self.check_open()
+        if self._closed:
+            raise BrokerClosed
         for connection, since in self._popped():
             idle = Timing.seconds() - since
             if idle < QUICK or (idle < FRESH and not is_spoilt(connection._sock)):  # noqa: SLF001  # can_read is slow

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from copy import copy
 from functools import partial
@@ -47,7 +47,7 @@ from rqttl.store.connections import RedisNode, made_together
 from rqttl.store.exchanges import FAIL_FAST, FAILURES, SOCKET_TIMEOUT, Exchanges, NotSent, explained, wait_outcome
 from rqttl.store.sentinel import is_service
 from rqttl.store.slot_waits import Pair, SlotWaits, by_slot
-from rqttl.store.topology import OneServer, Topology, Trip
+from rqttl.store.topology import Exchange, OneServer, Topology, Trip
 from rqttl.text import format_value
 from rqttl.types import Duration
 
@@ -111,21 +111,13 @@ class Store:
                 first = error
         return drive(self.exchanges.run(command, first, since), self._perform)
 
-    def run_briefly(self, command: Command) -> Reply:
-        """The same for a command that waits briefly for a replica."""
-        return drive(self.exchanges.run(command), self._perform)
-
-    def run_together(self, step: Pipeline) -> list[Any]:
-        """See `Exchanges.run_together`."""
-        return drive(self.exchanges.run_together(step), self._perform)
-
     def read(self, step: Read) -> Any:
         """See `Exchanges.read`."""
         return drive(self.exchanges.read(step), self._perform)
 
-    def read_each_node(self, step: ReadEachNode) -> Mapping[Any, list[Any]]:
-        """See `Exchanges.read_each_node`."""
-        return drive(self.exchanges.read_each_node(step), self._perform)
+    def performer(self, exchange: Callable[[Any], Exchange[T]]) -> Callable[[Any], T]:
+        """The function that carries out an exchange for a step."""
+        return lambda step: drive(exchange(step), self._perform)
 
     def listen(
         self,
@@ -271,13 +263,12 @@ class RedisDriver:
         self.store = store
         self._answers: dict[type, Callable[[Any], Any]] = {
             **self.memory.answers,
-            **dict.fromkeys((ReplicaCommand, DiskCommand), self.store.run_durable),
-            BriefCommand: self.store.run_briefly,
-            Pipeline: self.store.run_together,
-            Read: self.store.read,
-            Write: self.store.read,
-            ReadEachNode: self.store.read_each_node,
-            Rehearse: lambda step: self.store.rehearse(step.calls),
+            **dict.fromkeys((ReplicaCommand, DiskCommand), store.run_durable),
+            BriefCommand: store.performer(store.exchanges.run),
+            Pipeline: store.performer(store.exchanges.run_together),
+            **dict.fromkeys((Read, Write), store.read),
+            ReadEachNode: store.performer(store.exchanges.read_each_node),
+            Rehearse: lambda step: store.rehearse(step.calls),
             Now: lambda _: self.timing.now(),
             Sleep: lambda step: self.timing.sleep(step.ms / 1000),
             WaitForWakeup: self._wait,
