@@ -143,9 +143,7 @@ def find(folder: str | os.PathLike[str] | None = None) -> str | None:
     return _url(address) if safe and ask(address, PING, _PROBE_TIMEOUT) else None
 
 
-def serve(
-    folder: str | os.PathLike[str] | None = None, *, on_ready: Callable[[str], None], timeout: float = 60.0
-) -> int:
+def serve(folder: str | os.PathLike[str] | None = None, *, on_ready: Callable[[str], None]) -> int:
     """Use the server of a folder until SIGINT or SIGTERM. Returns the exit code 0.
 
     `on_ready` is called once with its URL. As for every user, the server stops only if this use is the last. Only the
@@ -155,7 +153,7 @@ def serve(
         EmbeddedUnavailable: no server can be started, or it has ended.
     """
     stop = Interrupt()
-    with contextlib.closing(acquire(folder, timeout=timeout)) as server, StopSignals(stop.ask):
+    with contextlib.closing(acquire(folder, timeout=60.0)) as server, StopSignals(stop.ask):
         on_ready(server.url)
         while not stop.wait(1.0):
             with _explained():
