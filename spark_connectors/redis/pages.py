@@ -94,26 +94,10 @@ class Page:
         sizes: Array = self.header_stops - self.header_starts + self.body_stops - self.body_starts
         return sizes
 
-    def compact(self) -> Page:
-        """Return a copy that holds the bytes of its entries and no others."""
-        begin, end = (int(self.sequence_starts[0]), int(self.body_stops[-1])) if len(self) else (0, 0)
-        return Page(self.data[begin:end].copy(), *(column - begin for column in self.positions()))
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Pickle the bytes of the entries and no others. Two texts take far fewer bytes than six arrays."""
-        page = self.compact()
-        return _unpickled, (page.data.tobytes(), np.concatenate(page.positions()).astype(np.int32).tobytes())
-
     @property
     def reply_size(self) -> int:
         """The bytes of these entries in the reply."""
         return int(self.body_stops[-1] - self.sequence_starts[0]) if len(self) else 0
-
-
-def _unpickled(data: bytes, positions: bytes) -> Page:
-    """Make a page of its pickle."""
-    columns = np.frombuffer(positions, np.int32).astype(np.int64).reshape(5, -1)
-    return Page(np.frombuffer(data, np.uint8), *columns)
 
 
 class PageBuffer:
