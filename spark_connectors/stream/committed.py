@@ -89,11 +89,10 @@ class CommittedPurge:
         calls_of = dict.fromkeys(left, 1)
         while left:
             names = sorted(left)[: _CALLS_AT_ONCE // max(calls_of[name] for name in left)]
-            calls = [
-                call
-                for name in names
-                for call in [self._call(name, left[name], since.get(name, FIRST))] * calls_of[name]
-            ]
+            calls: list[Command] = []
+            for name in names:
+                made, read_upto = left[name].created_at, left[name].after
+                calls += [commands.discard(self._keys, name, made, since.get(name, FIRST), read_upto)] * calls_of[name]
             for call, reply in zip(calls, self._perform(calls), strict=True):
                 if type(reply) is Refused or not reply.more:
                     finished = left.pop(call.queue, None)
@@ -103,9 +102,6 @@ class CommittedPurge:
 
     def _perform(self, calls: Sequence[Command]) -> Sequence[Ok | Refused]:
         return with_retries(self._options, lambda: self._driver().perform(pipeline(calls, NOT_THERE)))
-
-    def _call(self, queue: str, position: QueuePosition, since: str) -> Command:
-        return commands.discard(self._keys, queue, position.created_at, since, position.after)
 
     def _no_permission(self, names: str, cause: str = "") -> NoPermission:
         user, reason = self._options.optional_text("username") or "default", cause and f": {cause}"

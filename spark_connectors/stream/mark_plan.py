@@ -42,11 +42,6 @@ class MarkedRange:
         end = self.arrived if self.marks.complete else last + UNKNOWN
         return np.maximum(np.diff(np.array([self.received, *counts, end], np.int64)), 0)
 
-    def plan_to(self, at: int) -> MarkPlan:
-        """Return the plan over this number of marks, one at least."""
-        count = int(self.marks.counts[at - 1])
-        return MarkPlan(int(self.marks.sequences[at - 1]), count, int(self.costs[:at].sum()))
-
 
 @dataclass(frozen=True, slots=True)
 class MarkPlan:
@@ -75,7 +70,8 @@ def plan_by_marks(limit: int, ranges: Mapping[str, MarkedRange]) -> dict[str, Ma
     for name, part in ranges.items():
         at = int(np.searchsorted(part.marks.sequences, time, "right"))
         if at:
-            reached[name] = part.plan_to(at)
+            sequence, count = int(part.marks.sequences[at - 1]), int(part.marks.counts[at - 1])
+            reached[name] = MarkPlan(sequence, count, int(part.costs[:at].sum()))
     return reached
 
 

@@ -27,14 +27,9 @@ class TimeScan:
 
     def run(self, reader: BulkReader, share: TimeShare) -> None:
         """Read until the batch is complete."""
-        while requests := share.requests(self._room):
+        while requests := share.requests(min(self._max_entries, self._reply_bytes // self._average)):
             for request, page in zip(requests, self._read(reader, requests), strict=True):
                 share.add(request, *page)
-
-    @property
-    def _room(self) -> int:
-        """The number of messages for the next round trip."""
-        return min(self._max_entries, self._reply_bytes // self._average)
 
     def _read(self, reader: BulkReader, requests: Sequence[PageRequest]) -> list[tuple[Array, Array]]:
         """Return the sequences, as numbers, and the sizes of the messages of each request."""
