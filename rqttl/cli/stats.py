@@ -12,6 +12,7 @@ import tty
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta, timezone
+from functools import partial
 from time import sleep
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -79,6 +80,7 @@ def stats(
     if not watch and (interval is not None or limit is not None):
         raise click.UsageError("--interval and --count are for --watch")
     interval = INTERVAL if interval is None else interval
+    sort = sort or ("depth" if watch else "name")
     if interval < SHORTEST:
         raise click.BadParameter(f"at least {as_text(views.milliseconds(SHORTEST))}", param_hint="'--interval' / '-n'")
     with settings.looking() as broker:
@@ -89,19 +91,18 @@ def stats(
         trend = views.Trend(snapshot)
         if watch:
             live = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb" and not as_json
-            with keys(sleep, read=live and sys.stdin.isatty()) as wait:
-                seconds = interval.total_seconds()
+            with _until_interrupted(), keys(sleep, read=live and sys.stdin.isatty()) as wait:
+                seconds, names = interval.total_seconds(), views.plain_names(queues)
                 troubles = looks(lambda: views.take_snapshot(broker, queues), trend, seconds, limit, wait)
-                _watch(
-                    trend, troubles, interval, sort or "depth", views.plain_names(queues), live=live, as_json=as_json
-                )
+                show = partial(_show_live, names=names) if live else partial(_print_frames, as_json=as_json)
+                show(trend, sort, f"every {as_text(views.milliseconds(interval))}", troubles)
             return
     if as_json:
-        output.answer_json(_to_json(trend, sort or "name", rates=False))
+        output.answer_json(_to_json(trend, sort, rates=False))
     elif not snapshot.queues:
         output.note_no_queue(queues)
     else:
-        table, left_out = queue_table(sort_rows(trend, sort or "name"), _total(trend), output.console().width)
+        table, left_out = queue_table(sort_rows(trend, sort), _total(trend), output.console().width)
         output.print_rich(table)
         if left_out:
             output.note(f"no room for {', '.join(left_out)}: a wider terminal or --json shows them")
@@ -297,24 +298,12 @@ def keys(sleep: Callable[[float], object], *, read: bool) -> Iterator[Callable[[
             termios.tcsetattr(sys.stdin, termios.TCSANOW, before)
 
 
-def _watch(
-    trend: views.Trend,
-    troubles: Iterator[str],
-    interval: timedelta,
-    sort: str,
-    names: Sequence[str],
-    *,
-    live: bool,
-    as_json: bool,
-) -> None:
-    """Show a frame for each look. Ctrl-C is the usual end, so it is no failure."""
-    title = f"every {as_text(views.milliseconds(interval))}"
+@contextmanager
+def _until_interrupted() -> Iterator[None]:
+    """A context that Ctrl-C may end: this is the usual end, so it is no failure."""
     try:
         with running.SignalGuard():
-            if live:
-                _show_live(trend, sort, title, troubles, names)
-            else:
-                _print_frames(trend, sort, title, troubles, as_json=as_json)
+            yield
     except running.SignalReceived as received:
         if received.number != signal.SIGINT:
             raise
