@@ -71,15 +71,6 @@ _worker_flags = params.with_options(
     click.option("--health", metavar="HOST:PORT", help="Serve /livez, /readyz and /metrics here."),
 )
 
-#: The sections of the help.
-_SECTIONS: Mapping[str, Sequence[str]] = {
-    "What to run": ("--call", "--exec", "--delivery"),
-    "How many": ("--processes", "--threads", "--asyncio"),
-    "Time and retries": ("--lease", "--timeout", "--retry-delay", "--retry-max", "--retry-jitter"),
-    "When to stop": ("--burst", "--idle-exit", "--grace", "--max-messages", "--max-memory"),
-    "Observe": ("--health", "--log-format", "--verbose", "--reaper"),
-}
-
 
 def _read_queues(words: Sequence[str]) -> dict[str, int | None]:
     """Read queues with their weights, such as `orders=3`. Without weights the order counts. No name has a =."""
@@ -99,7 +90,13 @@ class WorkerGroup(params.SectionedCommand, click.Group):
     """A command whose first argument may be the name of an inner command: `rqttl worker ls`."""
 
     allow_interspersed_args = True
-    sections = _SECTIONS
+    sections: Mapping[str, Sequence[str]] = {
+        "What to run": ("--call", "--exec", "--delivery"),
+        "How many": ("--processes", "--threads", "--asyncio"),
+        "Time and retries": ("--lease", "--timeout", "--retry-delay", "--retry-max", "--retry-jitter"),
+        "When to stop": ("--burst", "--idle-exit", "--grace", "--max-messages", "--max-memory"),
+        "Observe": ("--health", "--log-format", "--verbose", "--reaper"),
+    }
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Leave the arguments of an inner command to it."""

@@ -6,6 +6,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any, TypeVar
 
 import click
@@ -81,11 +82,6 @@ def _read_pair(text: str) -> tuple[str, str]:
     return key, content
 
 
-def _read_id(text: str) -> str:
-    check_id(text)
-    return text
-
-
 def duration(least: int = 0) -> Read:
     """A duration such as 30s, 5m, 1500ms, of `least` ms or more; a `timedelta` for the command."""
     return Read("duration", lambda text: units.as_timedelta(units.duration(text, "duration", least=least)))
@@ -102,7 +98,7 @@ DURATION = duration()
 INSTANT = Read("time", lambda text: units.instant(text, "time"))
 PAIR = Read("pair", _read_pair)
 #: The name of a queue, and the id of a message. A search for an impossible one could find nothing.
-QUEUE_NAME, MESSAGE_ID = Read("queue", check_queue_name), Read("id", _read_id)
+QUEUE_NAME, MESSAGE_ID = Read("queue", check_queue_name), Read("id", lambda text: check_id(text).decode())
 TEXT = Read("text", _read_text)
 
 
@@ -203,16 +199,9 @@ def flag(option: str) -> str:
     return f"--{option.replace('_', '-')}"
 
 
-#: Arguments of the library that are no queue options, and their flags.
-_FLAGS = {
-    **{
-        name: flag(name)
-        for name in ("id", "ttl", "expires_at", "content_type", "scan_period", "namespace", "after", "delay")
-    },
-    "deliver_at": "--at",
-    "headers": "--header",
-    "queues": "QUEUE",
-}
+#: Arguments of the library that are no queue options, and those whose flags have other names.
+_ARGUMENTS = ("id", "ttl", "expires_at", "content_type", "scan_period", "namespace", "after", "delay")
+_FLAGS = {"deliver_at": "--at", "headers": "--header", "queues": "QUEUE"}
 
 
 def format_value(option: Option, value: Value | None) -> str:
@@ -240,7 +229,7 @@ def naming_flag(message: str) -> str:
     """
     from rqttl.worker.settings import WorkerOptions  # slow to load, and errors are few
 
-    flags = {name: flag(name) for name in (*OPTIONS, *WorkerOptions.__annotations__)} | _FLAGS
+    flags = {name: flag(name) for name in (*OPTIONS, *WorkerOptions.__annotations__, *_ARGUMENTS)} | _FLAGS
     name, colon, rule = message.partition(": ")
     if name not in flags or not colon:
         return with_flags(message)
@@ -263,7 +252,8 @@ def to_json(options: QueueOptions) -> dict[str, Any]:
 _TYPES: dict[str, Any] = {"duration": DURATION, "count": int, "number": float}
 _METAVARS = {"duration": "TIME", "count": "N", "size": "SIZE", "number": "NUMBER", "target": "QUEUE", "rate": "N/TIME"}
 
-_SECTIONS: Mapping[str, Sequence[str]] = {
+#: The sections of a help with options of queues.
+_SECTIONS: dict[str, Sequence[str]] = {
     "Lifetime of messages": ("message_ttl", "default_ttl", "min_ttl", "max_ttl", "never_expire"),
     "Limits": ("max_length", "max_length_bytes", "overflow", "max_message_bytes"),
     "Dead letters": tuple(name for name in OPTIONS if name.startswith("dead_letter")),
@@ -271,15 +261,13 @@ _SECTIONS: Mapping[str, Sequence[str]] = {
     "Control of consumers": CONTROLS,
     "End of the queue": ("expires", "auto_delete_on_idle", "on_expire"),
 }
-_OTHER = tuple(name for name in OPTIONS if not any(name in names for names in _SECTIONS.values()))
-#: The sections of a help with options of queues.
-SECTIONS: Mapping[str, Sequence[str]] = {**_SECTIONS, "Other options of a queue": _OTHER}
+_SECTIONS["Other options of a queue"] = [name for name in OPTIONS if name not in chain(*_SECTIONS.values())]
 
 
 class QueueOptionsCommand(SectionedCommand):
     """A command with the options of queues."""
 
-    sections = {title: tuple(map(flag, names)) for title, names in SECTIONS.items()}  # noqa: RUF012  # never changed
+    sections = {title: tuple(map(flag, names)) for title, names in _SECTIONS.items()}  # noqa: RUF012  # never changed
 
 
 def _flag(option: Option) -> Callable[[F], F]:
