@@ -51,10 +51,8 @@ def generate(
     keyspace = Keyspace(check_namespace(settings.namespace if namespace is None else namespace))
     rights, wider = rules(roles, keyspace, redis=redis)
     line = f"ACL SETUSER {user} reset on >password resetchannels {' '.join(rights)}"
-    if as_json:
-        output.answer_json({"user": user, "roles": roles, "rules": rights, "wider": wider, "command": line})
-    else:
-        output.answer(line)
+    document = {"user": user, "roles": roles, "rules": rights, "wider": wider, "command": line}
+    output.answer_either(document, line, as_json=as_json)
     output.note("put a password in the place of `password`, and run ACL SAVE if the server has an ACL file")
     if wider:
         output.note(f"Redis 6.2 cannot grant keys for reading alone: this user may also write {', '.join(wider)}")

@@ -222,13 +222,11 @@ def _act(
         call: Callable[..., int] = partial(getattr(broker.queue(queue), method), id, *more)
         if not yes and not dry_run and (found := call(dry_run=True)):
             action, messages = verb.replace("_", "-").capitalize(), text.plural(found, "message")
-            output.confirm(f"{action} {messages} of {queue} with the id {text.escape(id)}?", yes=False)
+            output.confirm(f"{action} {messages} of {queue} with the id {text.escape(id)}?")
         number = call(dry_run=dry_run)
-    if as_json:
-        output.answer_json({"queue": queue, "id": id, f"would_{verb}" if dry_run else done: number})
-    else:
-        told = f"{'would be ' if dry_run else ''}{done.replace('_', '-')}"
-        output.answer(f"{text.plural(number, 'message')} of {queue} {told}")
+    document = {"queue": queue, "id": id, f"would_{verb}" if dry_run else done: number}
+    told = f"{'would be ' if dry_run else ''}{done.replace('_', '-')}"
+    output.answer_either(document, f"{text.plural(number, 'message')} of {queue} {told}", as_json=as_json)
     if not number:
         raise _missing(queue, id)
 

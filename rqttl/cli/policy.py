@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -101,12 +102,11 @@ def set_policy(
     wanted = Policy.read(name, pattern, options, priority=priority, syntax=syntax, operator=operator)
     with settings.using() as broker:
         warnings = broker.check_policy(wanted)
-        if dry_run:
+        if dry_run or not yes:
             result = broker.preview_policy(wanted)
-        else:
+        if not dry_run:
             if not yes:
-                ahead = broker.preview_policy(wanted)
-                output.confirm_losses(f"Set {_kind()} {name}?", output.deaths(ahead, ahead=True))
+                output.confirm_losses(f"Set {_kind()} {name}?", output.deaths(result, ahead=True))
             result = broker.set_policy(name, **wanted.as_arguments(), operator=operator)  # type: ignore[arg-type]  # they are those of a policy
     _print(f"{_kind()} {name} {'would be ' if dry_run else ''}set", result, dry_run, as_json, warnings)
 
@@ -173,12 +173,11 @@ def delete(name: str, yes: bool, dry_run: bool, as_json: bool, settings: Setting
     """
     with settings.using() as broker:
         gone = _stored(broker, name)
-        if dry_run:
+        if dry_run or not yes:
             result = broker.preview_policy(gone, delete=True)
-        else:
+        if not dry_run:
             if not yes:
-                ahead = broker.preview_policy(gone, delete=True)
-                output.confirm_losses(f"Delete {_kind()} {name}?", output.deaths(ahead, ahead=True))
+                output.confirm_losses(f"Delete {_kind()} {name}?", output.deaths(result, ahead=True))
             result = broker.delete_policy(name, operator=_is_operator())
     _print(f"{_kind()} {name} {'would be ' if dry_run else ''}deleted", result, dry_run, as_json, [])
 
@@ -327,9 +326,7 @@ def _explanation_json(explanation: Explanation, now: datetime) -> dict[str, Any]
             json_name(name): {
                 "value": explained.value,
                 "source": explained.source,
-                "lost": [
-                    {"value": lost.value, "source": lost.source, "reason": lost.reason} for lost in explained.lost
-                ],
+                "lost": [asdict(lost) for lost in explained.lost],
                 "note": explained.note or None,
             }
             for name, explained in explanation.items()

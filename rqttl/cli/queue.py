@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
@@ -89,10 +90,8 @@ def declare(name: str, as_json: bool, settings: Settings, **options: Any) -> Non
         if as_json:
             with suppress(QueueNotFound):  # its --expires is over already
                 in_force = params.to_json(declared.options())
-    if as_json:
-        output.answer_json({"queue": name, "declared": declared.declared, "options": in_force})
-    else:
-        output.answer(f"queue {name} {DECLARED[declared.declared or 'existing']}")
+    document = {"queue": name, "declared": declared.declared, "options": in_force}
+    output.answer_either(document, f"queue {name} {DECLARED[declared.declared or 'existing']}", as_json=as_json)
 
 
 def _check_adoption(broker: Broker, name: str, options: Any) -> None:
@@ -125,8 +124,7 @@ def list_queues(queues: tuple[str, ...], quiet: bool, as_json: bool, settings: S
         overdue = max((queue.overdue for queue in stats.values()), default=timedelta(0))
         reapers = running_reapers(broker) if overdue >= LATE else None
     if as_json:
-        documents = [{"queue": name, **(to_json(stats[name]) if stats else {})} for name in names]
-        output.answer_json(documents)
+        output.answer_json([{"queue": name, **(to_json(stats[name]) if stats else {})} for name in names])
     elif not names:
         output.note_no_queue(queues)
     elif quiet:
@@ -145,15 +143,9 @@ def list_queues(queues: tuple[str, ...], quiet: bool, as_json: bool, settings: S
 
 
 def _cells(stats: QueueStats, *, later: bool) -> list[str]:
-    return [
-        text.format_count(stats.ready),
-        text.format_count(stats.leased),
-        text.format_count(stats.delayed),
-        *([text.format_count(stats.scheduled)] if later else []),
-        as_size(stats.ready_bytes),
-        text.format_age(stats.oldest_ready_age),
-        text.format_count(deaths(stats)),
-    ]
+    counts = [stats.ready, stats.leased, stats.delayed, *([stats.scheduled] if later else [])]
+    size, oldest = as_size(stats.ready_bytes), text.format_age(stats.oldest_ready_age)
+    return [*map(text.format_count, counts), size, oldest, text.format_count(deaths(stats))]
 
 
 @queue.command(epilog="\b\nExample: rqttl queue show orders --all")
@@ -211,9 +203,7 @@ def show(name: str, every: bool, utc: bool, as_json: bool, settings: Settings) -
 def _facts(
     name: str, stats: QueueStats, explanation: Explanation, now: datetime, *, utc: bool
 ) -> list[tuple[str, str]]:
-    def time(at: datetime) -> str:
-        return text.format_time(at, now, utc=utc)
-
+    time = partial(text.format_time, now=now, utc=utc)
     age = stats.oldest_ready_age
     oldest = f", the oldest from {time(now - age)}" if age is not None else ""
     pairs = [("queue", name)]
@@ -318,11 +308,11 @@ def update(
         raise click.UsageError("nothing to change: give an option, or --unset OPTION")
     with settings.using() as broker:
         target = broker.queue(name)
-        if dry_run:
+        if dry_run or not yes:
             result = target.preview_update(**changes)
-        else:
+        if not dry_run:
             if not yes:
-                output.confirm_losses(f"Update {name}?", _losses(target.preview_update(**changes), ahead=True))
+                output.confirm_losses(f"Update {name}?", _losses(result, ahead=True))
             result = target.update(**changes)
     _print_update(name, changes, result, dry_run=dry_run, as_json=as_json)
 
@@ -379,19 +369,20 @@ def _losses(result: UpdateResult, *, ahead: bool) -> list[str]:
 # Calls on several queues
 
 
-def _handles(broker: Broker, names: Sequence[str]) -> list[Queue]:
-    """A handle for each name, once. Raises `InvalidName` for the first invalid one, before any action."""
-    return [broker.queue(name) for name in dict.fromkeys(names)]
-
-
 def _for_each(
-    queues: Sequence[Queue], act: Callable[[Queue], Result], describe: Callable[[Queue, Result], str], *, as_json: bool
+    broker: Broker,
+    names: Sequence[str],
+    act: Callable[[Queue], Result],
+    describe: Callable[[Queue, Result], str],
+    *,
+    as_json: bool,
 ) -> None:
     """Act on each queue, and print each result as `describe` has it. A refusal of one queue does not stop the others.
 
-    Raises the refusal of a single queue, or `Refused` for some of several. An action that is cut short still prints the
-    results so far.
+    Raises `InvalidName` before any action, the refusal of a single queue, or `Refused` for some of several. An action
+    that is cut short still prints the results so far.
     """
+    queues = [broker.queue(name) for name in dict.fromkeys(names)]
     results: list[Result] = []
     refusals: list[RqttlError] = []
     try:
@@ -428,7 +419,7 @@ def touch(queues: tuple[str, ...], as_json: bool, settings: Settings) -> None:
         return {"touched": True}
 
     with settings.using() as broker:
-        _for_each(_handles(broker, queues), mark, lambda handle, _: f"queue {handle.name} touched", as_json=as_json)
+        _for_each(broker, queues, mark, lambda handle, _: f"queue {handle.name} touched", as_json=as_json)
 
 
 @queue.command(epilog="\b\nExample: rqttl queue pause 'orders.*'")
@@ -470,7 +461,7 @@ def _switch(queues: tuple[str, ...], settings: Settings, *, paused: bool, as_jso
         names = existing_names(broker, queues)
         if not names:
             output.note_no_queue(queues)
-        _for_each(_handles(broker, names), act, describe, as_json=as_json)
+        _for_each(broker, names, act, describe, as_json=as_json)
 
 
 def _of(queue: Queue, stats: Mapping[str, QueueStats]) -> QueueStats:
@@ -489,11 +480,11 @@ def _ask(verb: str, queues: Mapping[str, QueueStats], what: Callable[[QueueStats
     """Ask about the queues that exist; without one, every action will be refused."""
     if len(queues) == 1:
         ((name, stats),) = queues.items()
-        output.confirm(f"{verb} {name} ({what(stats)})?", yes=False)
+        output.confirm(f"{verb} {name} ({what(stats)})?")
     elif queues:
         for name, stats in queues.items():
             output.note(f"{name}: {what(stats)}")
-        output.confirm(f"{verb} these {len(queues)} queues?", yes=False)
+        output.confirm(f"{verb} these {len(queues)} queues?")
 
 
 @queue.command(epilog="\b\nExample: rqttl queue purge orders --dry-run")
@@ -522,14 +513,14 @@ def purge(queues: tuple[str, ...], state: Purged, yes: bool, dry_run: bool, as_j
 
     noun = "message" if state == "all" else f"{state} message"
     with settings.using() as broker:
-        targets = _handles(broker, queues)
         if dry_run or not yes:
-            stats = broker.stats([queue.name for queue in targets])
+            stats = broker.stats(queues)
         if not dry_run and not yes:
             _ask("Purge", stats, present)
         key, removed = ("would_purge", "would be removed") if dry_run else ("purged", "removed")
         _for_each(
-            targets,
+            broker,
+            queues,
             lambda queue: {key: number(_of(queue, stats)) if dry_run else queue.purge(state)},
             lambda queue, result: f"queue {queue.name}: {text.plural(result[key], noun)} {removed}",
             as_json=as_json,
@@ -545,38 +536,29 @@ def purge(queues: tuple[str, ...], state: Purged, yes: bool, dry_run: bool, as_j
 @json_flag
 @connecting
 def delete(
-    queues: tuple[str, ...],
-    if_unused: bool,
-    if_empty: bool,
-    yes: bool,
-    dry_run: bool,
-    as_json: bool,
-    settings: Settings,
+    queues: tuple[str, ...], yes: bool, dry_run: bool, as_json: bool, settings: Settings, **conditions: bool
 ) -> None:
     """Delete queues with all their messages.
 
     Messages in any state are gone: nothing is dead-lettered.
     """
     with settings.using() as broker:
-        targets = _handles(broker, queues)
         if dry_run or not yes:
-            stats = broker.stats([queue.name for queue in targets])
-        if dry_run:
-            _for_each(
-                targets,
-                lambda queue: _would_delete(queue.name, _of(queue, stats), if_unused=if_unused, if_empty=if_empty),
-                lambda queue, _: f"queue {queue.name} would be deleted ({_summary(stats[queue.name])})",
-                as_json=as_json,
-            )
-            return
-        if not yes:
+            stats = broker.stats(queues)
+        if not dry_run and not yes:
             _ask("Delete", stats, _summary)
-        _for_each(
-            targets,
-            lambda queue: {"deleted": True, "ready": queue.delete(if_unused=if_unused, if_empty=if_empty)},
-            lambda queue, result: f"queue {queue.name} deleted, with {text.plural(result['ready'], 'ready message')}",
-            as_json=as_json,
-        )
+
+        def act(queue: Queue) -> Result:
+            if dry_run:
+                return _would_delete(queue.name, _of(queue, stats), **conditions)
+            return {"deleted": True, "ready": queue.delete(**conditions)}
+
+        def describe(queue: Queue, result: Result) -> str:
+            if dry_run:
+                return f"queue {queue.name} would be deleted ({_summary(stats[queue.name])})"
+            return f"queue {queue.name} deleted, with {text.plural(result['ready'], 'ready message')}"
+
+        _for_each(broker, queues, act, describe, as_json=as_json)
 
 
 def _would_delete(name: str, stats: QueueStats, *, if_unused: bool, if_empty: bool) -> Result:
@@ -585,8 +567,4 @@ def _would_delete(name: str, stats: QueueStats, *, if_unused: bool, if_empty: bo
         raise QueueInUse(name, "if_unused", stats.consumers)
     if if_empty and stats.depth:
         raise QueueInUse(name, "if_empty", stats.depth)
-    return {
-        "would_delete": True,
-        **{state: getattr(stats, state) for state in get_args(State)},
-        "consumers": stats.consumers,
-    }
+    return {"would_delete": True, **{name: getattr(stats, name) for name in (*get_args(State), "consumers")}}

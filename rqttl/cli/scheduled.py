@@ -35,10 +35,10 @@ def cancel(queue: str, ids: tuple[str, ...], as_json: bool, settings: Settings) 
             for id in dict.fromkeys(ids):
                 cancelled[id] = target.cancel(id)
     finally:
-        if cancelled and as_json:
-            output.answer_json({"queue": queue, "cancelled": sum(cancelled.values()), "ids": cancelled})
-        elif cancelled:
-            output.answer(f"{text.plural(sum(cancelled.values()), 'scheduled message')} of {queue} cancelled")
+        if cancelled:
+            number = sum(cancelled.values())
+            line = f"{text.plural(number, 'scheduled message')} of {queue} cancelled"
+            output.answer_either({"queue": queue, "cancelled": number, "ids": cancelled}, line, as_json=as_json)
     _refuse_missing(queue, [id for id, n in cancelled.items() if not n])
 
 
@@ -60,15 +60,12 @@ def reschedule(
         raise click.UsageError("give --delay or --at" + ", not both" * (delay is not None))
     with settings.using() as broker:
         moved = broker.queue(queue).reschedule(id, delay=delay, deliver_at=deliver_at)
-    if as_json:
-        output.answer_json({"queue": queue, "id": id, "rescheduled": moved})
-    else:
-        due = f"in {as_text(milliseconds(delay))}" if delay is not None else ""
-        if deliver_at is not None:
-            at = as_datetime(deliver_at)
-            due = text.format_time(at, at, utc=True)
-        end = f", due {due}" if moved else ""
-        output.answer(f"{text.plural(moved, 'scheduled message')} of {queue} rescheduled{end}")
+    due = f"in {as_text(milliseconds(delay))}" if delay is not None else ""
+    if deliver_at is not None:
+        at = as_datetime(deliver_at)
+        due = text.format_time(at, at, utc=True)
+    line = f"{text.plural(moved, 'scheduled message')} of {queue} rescheduled{f', due {due}' if moved else ''}"
+    output.answer_either({"queue": queue, "id": id, "rescheduled": moved}, line, as_json=as_json)
     _refuse_missing(queue, [] if moved else [id])
 
 

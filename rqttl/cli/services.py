@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -33,10 +33,8 @@ def _serving(place: str, flag: str, routes: Mapping[str, Route]) -> Iterator[Non
     except OSError as error:
         raise click.BadParameter(f"cannot listen on {place}: {error}", param_hint=f"'--{flag}'") from error
     output.note(f"serving {', '.join(routes)} on {server.place}; Ctrl-C ends it")
-    try:
+    with closing(server):
         yield
-    finally:
-        server.close()
 
 
 @click.command(
@@ -167,10 +165,7 @@ def server(settings: Settings, folder: str | None, as_json: bool, url: str | Non
         raise click.UsageError("give --folder or --url, not both")
 
     def print_url(at: str) -> None:
-        if as_json:
-            output.answer_json({"url": at})
-        else:
-            output.answer(at)
+        output.answer_either({"url": at}, at, as_json=as_json)
         output.note("ready; Ctrl-C ends it")
 
     if not folder:

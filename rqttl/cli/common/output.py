@@ -73,6 +73,11 @@ def answer_json(value: Any) -> None:
     click.echo(text.dump_json(value))
 
 
+def answer_either(document: Any, line: str, *, as_json: bool) -> None:
+    """Print the answer as JSON, or as a line for people."""
+    answer(text.dump_json(document) if as_json else line)
+
+
 def note(line: str, level: str = "info", prefix: str = "rqttl: ") -> None:
     """Print a line to stderr, on a terminal folded at words; in a log of JSON as JSON.
 
@@ -200,13 +205,11 @@ def confirm_losses(question: str, losses: Sequence[str]) -> None:
     for line in losses:
         note(line)
     if losses:
-        confirm(question, yes=False)
+        confirm(question)
 
 
-def confirm(question: str, *, yes: bool) -> None:
-    """Ask, unless `yes`. Raises `Refused` if the answer is no, `UsageError` if there is no terminal to ask."""
-    if yes:
-        return
+def confirm(question: str) -> None:
+    """Ask. Raises `Refused` if the answer is no, `UsageError` if there is no terminal to ask."""
     if not sys.stdin.isatty():
         raise click.UsageError("no terminal for the question: use --yes to go on, or --dry-run to see the changes")
     try:

@@ -212,7 +212,8 @@ class Action:
                 reports.print_groups(letters.groups, now, utc=self.utc)
             self._print_result(letters, letters.left)
         else:
-            output.confirm(question(self._describe(letters)), yes=self.yes)
+            if not self.yes:
+                output.confirm(question(self._describe(letters)))
             self._process(letters, act(letters))
         return letters
 
@@ -232,20 +233,17 @@ class Action:
             self._print_result(letters, letters.done)
 
     def _print_result(self, letters: DeadLetters, number: int) -> None:
-        if self.as_json:
-            output.answer_json(
-                {
-                    "queue": self.queue,
-                    f"would_{self.name}" if self.dry_run else self.done: number,
-                    "groups": letters.groups.to_json(),
-                    "leased": letters.leased,
-                    "delayed": letters.delayed,
-                    "never_died": letters.never_died,
-                }
-            )
-        else:
-            would = "would be " if self.dry_run else ""
-            output.answer(f"{text.plural(number, 'dead letter')} of {self.queue} {would}{self.words}")
+        document = {
+            "queue": self.queue,
+            f"would_{self.name}" if self.dry_run else self.done: number,
+            "groups": letters.groups.to_json(),
+            "leased": letters.leased,
+            "delayed": letters.delayed,
+            "never_died": letters.never_died,
+        }
+        would = "would be " if self.dry_run else ""
+        line = f"{text.plural(number, 'dead letter')} of {self.queue} {would}{self.words}"
+        output.answer_either(document, line, as_json=self.as_json)
 
     def _describe(self, letters: DeadLetters) -> str:
         groups = letters.groups.ordered()
