@@ -84,6 +84,12 @@ def plural(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
+def first_few(names: list[str], most: int = 3) -> str:
+    """The first few names as text, and the number of further ones."""
+    text = ", ".join(names[:most])
+    return text if len(names) <= most else f"{text} and {len(names) - most:,} more"
+
+
 def nearest(word: str, names: Iterable[str], likeness: float = 0.6, *, ignore_case: bool = False) -> str | None:
     """The name that is most like a word; `None` if no name is like it."""
     by_spelling = {name.lower() if ignore_case else name: name for name in names}

@@ -53,9 +53,8 @@ def apply(file: str, prune: bool, yes: bool, dry_run: bool, as_json: bool, setti
         output.answer_json({"dry_run": dry_run, **_plan_to_json(planned), **effect._asdict()})
         return
     if kept := planned.plan.kept:
-        first = ", ".join(f"{kind} {name}" for kind, name in kept[:3])
-        more = f" and {len(kept) - 3:,} more" if len(kept) > 3 else ""
-        output.note(f"not named by the file: {first}{more}; --prune deletes them")
+        names = text.first_few([f"{kind} {name}" for kind, name in kept])
+        output.note(f"not named by the file: {names}; --prune deletes them")
 
 
 @click.command(epilog="\b\nExample: rqttl export --namespace shop")
@@ -156,12 +155,11 @@ def _selected(
     deployments: Mapping[str, ImportedDeployment], only: str | None, settings: Settings
 ) -> dict[str, tuple[Settings, Deployment]]:
     """The deployments to take over, checked, each with the settings of its namespace."""
+    names = ", ".join(map(text.format_value, deployments)) or "none"
     if only is not None and only not in deployments:
-        names = ", ".join(map(text.format_value, deployments)) or "none"
         raise click.BadParameter(f"the file has no {text.format_value(only)}: it has {names}", param_hint="--only")
     named = settings.namespace != Settings.namespace
     if named and only is None and len(deployments) > 1:
-        names = ", ".join(map(text.format_value, deployments))
         raise click.UsageError(f"--namespace takes one of {names}: choose it with --only")
     taken = {only: deployments[only]} if only is not None else deployments
     alone = named or only is not None

@@ -94,16 +94,15 @@ def of_nodes(findings: Mapping[str, Sequence[Finding]]) -> Iterator[Finding]:
     if len(findings) == 1:
         yield from next(iter(findings.values()))
         return
-    told = [(place, finding) for place, found in findings.items() for finding in found]
-    order = dict.fromkeys(finding.check for _, finding in told)
-    for check in order:
-        places: dict[Finding, list[str]] = {}
-        for place, finding in told:
-            if finding.check == check:
-                places.setdefault(finding, []).append(place)
-        for finding, where in places.items():
-            is_same = len(where) == len(findings)
-            yield finding if is_same else replace(finding, result=f"{', '.join(where)}: {finding.result}")
+    places: dict[Finding, list[str]] = {}
+    for place, found in findings.items():
+        for finding in found:
+            places.setdefault(finding, []).append(place)
+    order = list(dict.fromkeys(finding.check for finding in places))
+    for finding in sorted(places, key=lambda finding: order.index(finding.check)):
+        where = ", ".join(places[finding])
+        is_same = len(places[finding]) == len(findings)
+        yield finding if is_same else replace(finding, result=f"{where}: {finding.result}")
 
 
 def guarded(check: str, flow: Flow[list[Finding]], *, is_partial: bool = False) -> Flow[list[Finding]]:

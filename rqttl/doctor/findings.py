@@ -34,9 +34,3 @@ def warning(check: str, result: str, advice: str, *, queue: str | None = None) -
 def problem(check: str, result: str, advice: str, *, queue: str | None = None) -> Finding:
     """A finding of damage or of a dangerous setting."""
     return Finding(check, "problem", result, advice, queue)
-
-
-def first_few(names: list[str], most: int = 3) -> str:
-    """The first few names as text, and the number of further ones."""
-    text = ", ".join(names[:most])
-    return text if len(names) <= most else f"{text} and {len(names) - most:,} more"

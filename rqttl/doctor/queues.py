@@ -11,7 +11,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from rqttl.checks import is_queue_name, queue_name
 from rqttl.doctor import rights
-from rqttl.doctor.findings import Finding, first_few, ok, problem, warning
+from rqttl.doctor.findings import Finding, ok, problem, warning
 from rqttl.errors import DataDamaged, QueueNotFound, RqttlError
 from rqttl.flows import moving, policies, reading, registry, roster, steps
 from rqttl.flows.policies import Change
@@ -19,7 +19,7 @@ from rqttl.flows.queues import durability_fault
 from rqttl.flows.steps import Flow
 from rqttl.options import OPTIONS, QueueOptions, written
 from rqttl.protocol.keys import OUTBOX, OUTGOING, PARTS, SCHEDULED, UPCOMING, WAKEUP, Keyspace
-from rqttl.text import plural
+from rqttl.text import first_few, plural
 from rqttl.types import QueueStats
 from rqttl.units import as_datetime, as_size, as_text
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from redis.exceptions import NoPermissionError, ResponseError
 
-from rqttl.doctor.findings import Finding, first_few, ok, problem, warning
+from rqttl.doctor.findings import Finding, ok, problem, warning
 from rqttl.flows import steps
 from rqttl.flows.steps import Flow
 from rqttl.protocol import commands, replies
@@ -13,7 +13,7 @@ from rqttl.protocol import scripts as linker
 from rqttl.protocol.commands import Word
 from rqttl.protocol.keys import Keyspace
 from rqttl.protocol.roles import ROLES, inner, plain_calls
-from rqttl.text import plural
+from rqttl.text import first_few, plural
 
 CHECK = "rights"
 #: Arguments behind the key of the commands that scripts call, so that Redis finds the key and accepts the call.

@@ -44,7 +44,6 @@ NEARLY, OF_MACHINE = 0.9, 0.6
 SETTINGS = (
     "appendfsync",
     "cluster-require-full-coverage",
-    "dir",
     "min-replicas-to-write",
     "port",
     "save",
