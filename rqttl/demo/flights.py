@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.util import find_spec
@@ -82,18 +82,14 @@ def data_folder() -> Path:
 
 def read_flights(folder: Path, limit: int) -> list[Flight]:
     """The first `limit` departures of the year."""
+    departures = []
     with zipfile.ZipFile(folder / "flights.csv.zip") as archive, archive.open("flights.csv") as raw:
-        departures = sorted(parse_flights(io.TextIOWrapper(raw, encoding="utf-8", newline="")))
-    return schedule(departures, limit)
-
-
-def parse_flights(lines: Iterable[str]) -> Iterator[Flight]:
-    """The rows of the table, in its own order."""
-    for row in csv.DictReader(lines):
-        date = datetime(int(row["year"]), int(row["month"]), int(row["day"]))  # noqa: DTZ001  # as the schedule has it
-        at = date.toordinal() * DAY + int(row["hour"]) * 60 + int(row["minute"])
-        flight = (row["carrier"], int(row["flight"]), row["origin"], row["dest"])
-        yield Flight(at, *flight, cancelled=row["dep_time"] == "NA")
+        for row in csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8", newline="")):
+            date = datetime(int(row["year"]), int(row["month"]), int(row["day"]))  # noqa: DTZ001  # as scheduled
+            at = date.toordinal() * DAY + int(row["hour"]) * 60 + int(row["minute"])
+            flight = (row["carrier"], int(row["flight"]), row["origin"], row["dest"])
+            departures.append(Flight(at, *flight, cancelled=row["dep_time"] == "NA"))
+    return schedule(sorted(departures), limit)
 
 
 def schedule(departures: Sequence[Flight], limit: int) -> list[Flight]:

@@ -89,18 +89,18 @@ def _resources(listed: object, place: str, parent: _Resource | None, notes: Note
             name = parameter[1]
             about.translated("name", parameter[0], f"{name!r}, as its parameter: the import computes no expressions")
         inner = _inner(body, where)
+        resource = None
         if kind == _NESTED:
             about.translated("", None, "a template within the template: its resources are read")
-            for listed_within, there in inner:
-                yield from _resources(listed_within, there, None, notes)
         elif _is_deployed(kind, name, body, about):
             segments = _segments(kind, name, body, where, parent)
             resource = _Resource(where, kind.removeprefix(_PROVIDER), segments, body)
             yield resource
-            for listed_within, there in inner:
-                yield from _resources(listed_within, there, resource, notes)
         else:
             _note_inner(inner, notes)
+            continue
+        for listed_within, there in inner:
+            yield from _resources(listed_within, there, resource, notes)
 
 
 def _inner(body: Mapping[str, Any], place: str) -> list[tuple[object, str]]:

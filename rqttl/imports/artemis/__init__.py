@@ -63,7 +63,7 @@ def _core(root: Node, notes: Notes) -> Node:
         raise InvalidImport(root.place, f"{rule}, got {format_value(root.name)}")
     if root.name == "core":
         return root
-    cores = root.all("core")
+    cores = [child for child in root.children if child.name == "core" and not child.foreign]
     if len(cores) != 1:
         raise InvalidImport(root.place, f"expected one element 'core', got {len(cores)}")
     for child in root.children:

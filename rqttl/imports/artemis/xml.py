@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 #: Namespaces of broker.xml. A file may also do without one.
 _NAMESPACES = ("urn:activemq", "urn:activemq:core", "")
 _MAX_LONG = 2**63 - 1
-_TAG = re.compile(r"(?:\{([^}]*)\})?(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +33,6 @@ class Node:
     attributes: Mapping[str, str]
     children: tuple[Node, ...]
     foreign: bool
-
-    def all(self, name: str) -> tuple[Node, ...]:
-        """The children with a name."""
-        return tuple(child for child in self.children if child.name == name and not child.foreign)
 
     def attribute(self, name: str) -> str:
         """An attribute that must be there. Raises `InvalidImport`."""
@@ -74,8 +69,8 @@ def parse(text: str | bytes) -> Node:
 
 def _split(element: Element) -> tuple[str, str]:
     """The namespace and the name of an element."""
-    match = _TAG.fullmatch(str(element.tag))
-    return (match[1] or "", match[2]) if match else ("", str(element.tag))
+    namespace, _, name = str(element.tag).rpartition("}")
+    return namespace.removeprefix("{"), name
 
 
 def _node(element: Element, place: str) -> Node:
