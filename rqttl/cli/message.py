@@ -166,17 +166,11 @@ def _print_message(message: MessageView, held: str | None, now: datetime, longes
     )
     if message.deaths:
         output.answer("")
-        rows = [
-            [
-                text.format_time(death.last_at, now, utc=utc),
-                death.queue,
-                death.reason,
-                text.format_count(death.count),
-                text.format_count(death.delivery_count),
-                text.escape(death.description or "-", longest),
-            ]
-            for death in message.deaths
-        ]
+        rows = []
+        for death in message.deaths:
+            counts = map(text.format_count, (death.count, death.delivery_count))
+            why = text.escape(death.description or "-", longest)
+            rows.append([text.format_time(death.last_at, now, utc=utc), death.queue, death.reason, *counts, why])
         output.print_table(["died", "in queue", "of", ">times", ">deliv.", "description"], rows)
     output.answer("")
     for line in _body_lines(message, longest) if message.body else ["(no body)"]:

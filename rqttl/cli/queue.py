@@ -237,16 +237,9 @@ def _consumer_row(consumer: ConsumerInfo, now: datetime, *, utc: bool) -> list[s
         since = consumer.oldest_since
         held = f"since {text.format_time(since, now, utc=True)}" if utc else f"for {text.format_age(now - since)}"
         oldest = f"{text.escape(consumer.oldest, 40)}, {held}"
-    return [
-        text.escape(consumer.role),
-        text.escape(consumer.program, 40),
-        text.escape(consumer.host),
-        str(consumer.pid),
-        text.format_time(consumer.started, now, utc=utc),
-        text.format_count(consumer.prefetch),
-        text.format_count(consumer.in_flight),
-        oldest,
-    ]
+    who = text.escape(consumer.role), text.escape(consumer.program, 40), text.escape(consumer.host), str(consumer.pid)
+    counts = map(text.format_count, (consumer.prefetch, consumer.in_flight))
+    return [*who, text.format_time(consumer.started, now, utc=utc), *counts, oldest]
 
 
 def _death_rows(stats: QueueStats, options: QueueOptions) -> list[list[str]]:

@@ -200,17 +200,9 @@ def list_workers(utc: bool, as_json: bool, settings: Settings) -> None:
 
 def _row(worker: WorkerInfo, now: datetime, *, utc: bool) -> list[str]:
     is_reaper = worker.role == "reaper"
-    numbers = [
-        "" if is_reaper else text.format_count(n)
-        for n in (worker.slots, len(worker.running), worker.handled, worker.failed)
-    ]
-    return [
-        text.escape(worker.role),
-        text.escape(worker.host),
-        str(worker.pid),
-        text.escape(" ".join(worker.queues), 40),
-        *numbers,
-        as_size(worker.rss),
-        "" if is_reaper else text.format_time(worker.last_claim, now, utc=utc),
-        text.format_time(worker.started, now, utc=utc),
-    ]
+    place = text.escape(worker.host), str(worker.pid), text.escape(" ".join(worker.queues), 40)
+    counts = (worker.slots, len(worker.running), worker.handled, worker.failed)
+    work = ["" if is_reaper else text.format_count(n) for n in counts]
+    claim = "" if is_reaper else text.format_time(worker.last_claim, now, utc=utc)
+    started = text.format_time(worker.started, now, utc=utc)
+    return [text.escape(worker.role), *place, *work, as_size(worker.rss), claim, started]

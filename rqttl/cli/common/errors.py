@@ -65,10 +65,8 @@ def explain(error: Exception, broker: Broker | None = None) -> tuple[int, str]:
         return UNWRITTEN, f"the answer could not be written: {error.strerror}; what was done before stays done"
     if isinstance(error, OSError):
         return REFUSED, f"{error.filename or 'cannot go on'}: {error.strerror or error}"
-    return (
-        BUG,
-        f"bug: {type(error).__name__}: {error} (run `rqttl --debug ...` for the traceback, and please report it)",
-    )
+    advice = "run `rqttl --debug ...` for the traceback, and please report it"
+    return BUG, f"bug: {type(error).__name__}: {error} ({advice})"
 
 
 def _usage(error: click.UsageError) -> str:
@@ -99,11 +97,8 @@ def _library_error(error: errors.RqttlError) -> str:
         return f"queue {error.queue!r} was not deleted: it has {users}, and {flag(error.condition)} is given"
     if isinstance(error, errors.QueueFull):
         return f"queue {error.queue!r} is full: {flag(error.limit)} is {error.value:,}"
-    if isinstance(error, errors.InvalidInput) and not isinstance(
-        error, (errors.InvalidDeployment, errors.InvalidImport)
-    ):
-        return naming_flag(str(error))  # a file names options, and no flags
-    return str(error)
+    of_file = isinstance(error, (errors.InvalidDeployment, errors.InvalidImport))  # a file names options, and no flags
+    return naming_flag(str(error)) if isinstance(error, errors.InvalidInput) and not of_file else str(error)
 
 
 # Redis 6.2 wraps an error within a script into another one, so errors are recognized by their text, not by their class.

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -141,9 +142,7 @@ def _pairs(message: MessageView, now: datetime, *, utc: bool) -> list[tuple[str,
 
 
 def _format_death(death: Death, now: datetime, *, utc: bool) -> str:
-    def time(at: datetime) -> str:
-        return text.format_time(at, now, utc=utc)
-
+    time = partial(text.format_time, now=now, utc=utc)
     place = f"{time(death.last_at)} in {death.queue}: {death.reason}"
     if death.count > 1:
         place += f", {text.format_count(death.count)} times, first {time(death.first_at)}"

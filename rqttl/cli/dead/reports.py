@@ -119,17 +119,11 @@ def filters(command: F) -> F:
 def print_groups(counts: DeadLetterCounts, now: datetime, *, utc: bool) -> None:
     """Print a table of groups, with totals if there are several."""
     ordered = counts.ordered()
-    rows = [
-        [
-            text.escape(g.source or "-"),
-            text.escape(g.reason or "(never died)"),
-            text.format_count(g.count),
-            text.format_time(g.oldest, now, utc=utc),
-            text.format_time(g.newest, now, utc=utc),
-            units.as_size(g.size),
-        ]
-        for g in ordered
-    ]
+    rows = []
+    for group in ordered:
+        names = text.escape(group.source or "-"), text.escape(group.reason or "(never died)")
+        times = (text.format_time(at, now, utc=utc) for at in (group.oldest, group.newest))
+        rows.append([*names, text.format_count(group.count), *times, units.as_size(group.size)])
     total = None
     if len(ordered) > 1:
         total = ["total", "", text.format_count(counts.total()), "", "", units.as_size(counts.total("size"))]
