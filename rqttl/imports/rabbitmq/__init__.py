@@ -155,7 +155,8 @@ class _DeadLetters:
 
         For a queue, they come before those of `policy`, the one that RabbitMQ applies to it.
         """
-        if _EXCHANGE not in own and _KEY not in own:
+        given = [own[name] for name in (_EXCHANGE, _KEY) if name in own]
+        if not given:
             return
         exchange, key = ((own.get(name) or (policy or {}).get(name)) for name in (_EXCHANGE, _KEY))
         if exchange is None:
@@ -171,14 +172,14 @@ class _DeadLetters:
                 keys = (queue, *sorted(self._keys[queue]))
             target, valid = self._target(name, keys, is_policy=not queue)
         except (_Unresolved, InvalidImport) as error:
-            for setting in (own[name] for name in (_EXCHANGE, _KEY) if name in own):
+            for setting in given:
                 notes.lost(setting.name, setting.value, f"{error}; no dead_letter comes of it: set one yourself")
             return
         option, because = "dead_letter", "the queue that gets them"
         if target == queue:
             option = "dead_letter_rejected"
             because = "it gets its own rejected messages back; RabbitMQ drops the others, because they go in a circle"
-        first, *others = [own[name] for name in (_EXCHANGE, _KEY) if name in own]
+        first, *others = given
         if notes.take(option, valid, first.name, first.value, because=because):
             for setting in others:
                 notes.translated(setting.name, setting.value, f"part of the target {valid!r}")
@@ -199,9 +200,8 @@ class _DeadLetters:
         target = found.pop()
         valid = self._names.names.get(target)
         if valid is None:
-            raise _Unresolved(
-                f"they go to {target!r}: {self._names.refused.get(target, 'it is not a queue of the import')}"
-            )
+            why = self._names.refused.get(target, "it is not a queue of the import")
+            raise _Unresolved(f"they go to {target!r}: {why}")
         if is_policy and valid == "none":
             raise _Unresolved("in a policy the target 'none' means that there is none: rename the queue")
         return target, valid

@@ -76,9 +76,8 @@ class TakenPolicies:
         setting, source = "operator policy" if operator else "policy", first.source.name if first else None
         equal = [one.source.name for one in fitting[1:] if one.source.priority == fitting[0].source.priority]
         if equal:
-            notes.translated(
-                setting, source, f"RabbitMQ applies {source!r} or {equal[0]!r}: both have the same priority"
-            )
+            text = f"RabbitMQ applies {source!r} or {equal[0]!r}: both have the same priority"
+            notes.translated(setting, source, text)
         if (first.policy.name if first and first.policy else None) != (acting.name if acting else None):
             here = f"here {acting.name!r} acts" if acting else "none acts here"
             notes.translated(setting, source, f"RabbitMQ applies {repr(source) if first else 'none'}; {here}")
@@ -112,15 +111,9 @@ def _read(source: SourcePolicy, names: NameTable, read_definition: ReadDefinitio
     for key in sorted(source.body.keys() - _FIELDS):
         notes.left_out(key, source.body[key], "rqttl knows nothing of this name")
     read_definition(settings_of(source.definition, f"{source.place}.definition"), notes)
+    options, priority = notes.options or {"message_ttl": None}, source.priority
     try:
-        policy = Policy.read(
-            name,
-            pattern.text,
-            notes.options or {"message_ttl": None},
-            priority=source.priority,
-            syntax="regex",
-            operator=source.operator,
-        )
+        policy = Policy.read(name, pattern.text, options, priority=priority, syntax="regex", operator=source.operator)
     except InvalidInput as error:
         notes.lost("", None, f"the policy is not imported: {error}")
         return TakenPolicy(source, pattern, None)
