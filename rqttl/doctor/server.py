@@ -239,10 +239,11 @@ def _redundancy(away: Sequence[str], copies: Collection[int]) -> Iterator[Findin
 
 def of_sentinels(service: Any) -> Iterator[Finding]:
     """Check that all replicas are there, and that enough Sentinels are, as the first of them sees it."""
+    risk = "no failover follows if the primary dies"
     try:
         primary, copies, others = service.survey()
     except RedisError as error:
-        yield warning("sentinel", f"{error}: no failover follows if the primary dies", "start the Sentinels again")
+        yield warning("sentinel", f"{error}: {risk}", "start the Sentinels again")
         return
     known, seen = replies.pairs(primary), [[replies.pairs(one) for one in group] for group in (copies, others)]
     gone, deaf = [
@@ -252,9 +253,7 @@ def of_sentinels(service: Any) -> Iterator[Finding]:
     count = 1 + len(others)
     needed, living = max(int(known[b"quorum"]), count // 2 + 1), count - len(deaf)
     if living < needed:
-        text = (
-            f"{living} of {plural(count, 'Sentinel')} at work, {needed} needed: no failover follows if the primary dies"
-        )
+        text = f"{living} of {plural(count, 'Sentinel')} at work, {needed} needed: {risk}"
         yield warning("sentinel", text, "start the others again")
 
 
