@@ -107,19 +107,14 @@ def _add(name: str, reader: str, example: str, details: str) -> None:
         imported = read(content)
         selected = _selected(imported.deployments, only, settings)
         with ExitStack() as stack:
-            brokers = [stack.enter_context(settings.using()) for settings, _ in selected.values()]
-            planned = [
-                _plan_for(broker, desired) for broker, (_, desired) in zip(brokers, selected.values(), strict=True)
-            ]
+            planned = [_plan_for(stack.enter_context(own.using()), desired) for own, desired in selected.values()]
             if not as_json:
                 _print_notes(imported.notes, verbose=verbose)
             effect = _run(planned, yes=yes, dry_run=dry_run, as_json=as_json)
         if as_json:
-            deployments = [
-                {"source": name, **_plan_to_json(plan)} for name, plan in zip(selected, planned, strict=True)
-            ]
             notes = [asdict(note) for note in imported.notes]
-            output.answer_json({"dry_run": dry_run, "notes": notes, "deployments": deployments, **effect._asdict()})
+            plans = [{"source": name, **_plan_to_json(one)} for name, one in zip(selected, planned, strict=True)]
+            output.answer_json({"dry_run": dry_run, "notes": notes, "deployments": plans, **effect._asdict()})
 
     command.help = (
         f"{details} The command prints what has no counterpart and why, and then the steps. With -v it also prints "

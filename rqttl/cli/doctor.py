@@ -46,9 +46,8 @@ def doctor(context: click.Context, queues: tuple[str, ...], as_json: bool, setti
     levels = Counter(finding.level for finding in findings)
     if as_json:
         counts = {"problems": levels["problem"], "warnings": levels["warning"], "ok": levels["ok"]}
-        output.answer_json(
-            {**counts, "findings": [{**asdict(finding), "advice": finding.advice or None} for finding in findings]}
-        )
+        documents = [{**asdict(finding), "advice": finding.advice or None} for finding in findings]
+        output.answer_json({**counts, "findings": documents})
     else:
         problems, warnings = text.plural(levels["problem"], "problem"), text.plural(levels["warning"], "warning")
         output.answer(f"{problems}, {warnings}, {text.format_count(levels['ok'])} ok")

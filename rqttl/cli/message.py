@@ -139,9 +139,8 @@ def _find(queue: Queue, id: str) -> MessageView:
 
 
 def _missing(queue: str, id: str) -> errors.Refused:
-    return errors.Refused(
-        f"queue {queue!r} holds no message {id!r}: `rqttl peek {queue}` shows those it holds", "not_found"
-    )
+    hint = f"`rqttl peek {queue}` shows those it holds"
+    return errors.Refused(f"queue {queue!r} holds no message {id!r}: {hint}", "not_found")
 
 
 def _print_message(message: MessageView, held: str | None, now: datetime, longest: int | None, *, utc: bool) -> None:

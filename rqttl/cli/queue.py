@@ -474,10 +474,9 @@ def _ask(verb: str, queues: Mapping[str, QueueStats], what: Callable[[QueueStats
     if len(queues) == 1:
         ((name, stats),) = queues.items()
         output.confirm(f"{verb} {name} ({what(stats)})?")
-    elif queues:
-        for name, stats in queues.items():
-            output.note(f"{name}: {what(stats)}")
-        output.confirm(f"{verb} these {len(queues)} queues?")
+    else:
+        losses = [f"{name}: {what(stats)}" for name, stats in queues.items()]
+        output.confirm_losses(f"{verb} these {len(queues)} queues?", losses)
 
 
 @queue.command(epilog="\b\nExample: rqttl queue purge orders --dry-run")

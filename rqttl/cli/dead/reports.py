@@ -265,15 +265,9 @@ def _print_report(
 ) -> None:
     oldest, newest = (text.format_time(at, now, utc=utc) for at in counts.span)
     others = f" and {text.plural(len(names) - NAMED, 'other queue')}" if len(names) > NAMED else ""
-    output.print_pairs(
-        [
-            (
-                "dead letters",
-                f"{counts.total():,} ({units.as_size(counts.total('size'))}) in {', '.join(names[:NAMED])}{others}",
-            ),
-            ("died", oldest if oldest == newest else f"{oldest} to {newest}"),
-        ]
-    )
+    place, size = f"{', '.join(names[:NAMED])}{others}", units.as_size(counts.total("size"))
+    died = oldest if oldest == newest else f"{oldest} to {newest}"
+    output.print_pairs([("dead letters", f"{counts.total():,} ({size}) in {place}"), ("died", died)])
     tables, unit = [], "hour"
     for aspect in aspects:
         if aspect == "hour":
