@@ -67,7 +67,7 @@ class AsyncDriver:
     ) -> None:
         self.keyspace = Keyspace(check_namespace(namespace), boolean(slotted, "slotted") or isinstance(source, Seeds))
         self.events = events or Events()
-        self.store = AsyncStore(source, self.keyspace, self.events, self.keep)
+        self.store = AsyncStore(source, self.keyspace, self.events, self.keep, self.finish)
         self.store.exchanges.patience = patience_of(source, patience)
         self.store.exchanges.is_service = is_service(source)
         self.timing = timing or Timing()

@@ -15,7 +15,6 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 
-from rqttl.aio.store import drive
 from rqttl.store import sentinel
 from rqttl.store.addresses import Address, Place
 from rqttl.store.blocking import keep_alive
@@ -38,7 +37,7 @@ class AsyncService(Service):
         if not self._watchers and not self._closed:
             loop = asyncio.get_running_loop()
             self._watchers = [loop.create_task(self._watch(one)) for one in self.sentinels]
-        return await drive(self.ask(), self._query)
+        return await self.ask(self._query)
 
     async def close(self) -> None:
         """End the watchers."""

@@ -39,6 +39,8 @@ T = TypeVar("T")
 #: A client, or what opens it before the first call.
 Source = Redis | Callable[[], Awaitable[Redis]]
 Keep = Callable[[Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
+#: Carries out an exchange to its end.
+Finish = Callable[[Any], Awaitable[Any]]
 
 #: Unsent bytes beyond which callers wait until Redis has taken some.
 FULL = 1 << 20
@@ -528,8 +530,8 @@ class AsyncNode:
 class AsyncStore:
     """Runs commands on Redis, each at the node of its key. See `AsyncNode`."""
 
-    def __init__(self, source: Source | Seeds, keyspace: Keyspace, events: Events, keep: Keep) -> None:
-        self.topology = _topology(source, keep)
+    def __init__(self, source: Source | Seeds, keyspace: Keyspace, events: Events, keep: Keep, finish: Finish) -> None:
+        self.topology = _topology(source, keep, finish)
         self._events, self._keep = events, keep
         self.exchanges = Exchanges(self.topology, keyspace, events, lambda: asyncio.get_running_loop().time())
 
@@ -605,7 +607,7 @@ class AsyncStore:
             await node.close()
 
 
-def _topology(source: Source | Seeds, keep: Keep) -> Topology[AsyncNode]:
+def _topology(source: Source | Seeds, keep: Keep, finish: Finish) -> Topology[AsyncNode]:
     if not isinstance(source, Seeds):
         return OneServer(AsyncNode(source, keep))
     seeds = source
@@ -620,31 +622,11 @@ def _topology(source: Source | Seeds, keep: Keep) -> Topology[AsyncNode]:
 
     async def is_in_use(node: AsyncNode) -> bool:
         with suppress(*FAILURES):  # without an answer nobody says otherwise
-            await drive(cluster.learn(node), _within_stall)
+            await finish(cluster.learn(node))
         return node in cluster.nodes
 
     cluster = Cluster(make, seeds)
     return cluster
-
-
-async def drive(flow: Generator[S, Any, T], perform: Callable[[S], Awaitable[Any]]) -> T:
-    """See `rqttl.flows.steps.drive`."""
-    try:
-        step = next(flow)
-        while True:
-            try:
-                answer = await perform(step)
-            except Exception as error:  # noqa: BLE001  # the flow decides about it
-                step = flow.throw(error)
-            else:
-                step = flow.send(answer)
-    except StopIteration as done:
-        result: T = done.value
-        return result
-
-
-async def _within_stall(step: Any) -> Any:
-    return await (made(step, STALL) if isinstance(step, Trip) else asyncio.sleep(step))
 
 
 async def made(trip: Trip, seconds: float | None = None) -> Any:

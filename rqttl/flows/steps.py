@@ -5,7 +5,7 @@ A flow is a generator: it yields a step and receives the answer to it, from a dr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Generator, Hashable, Sequence
+from collections.abc import Callable, Container, Coroutine, Generator, Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
@@ -256,10 +256,10 @@ class Driver(Sender, Protocol):
         """Raise `BrokerClosed` if the driver is closed."""
 
 
-def drive(flow: Generator[S, Any, T], perform: Callable[[S], Any]) -> T:
+def drive(flow: Generator[S, Any, T] | Coroutine[S, Any, T], perform: Callable[[S], Any]) -> T:
     """Carry out a flow. `perform` performs one step; its answer or its error goes back into the flow."""
     try:
-        step = next(flow)
+        step = flow.send(None)
         while True:
             try:
                 answer = perform(step)

@@ -7,8 +7,9 @@ a server that is the primary no longer.
 from __future__ import annotations
 
 import socket
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import suppress
+from types import coroutine
 from typing import Any, TypeVar, cast
 from weakref import WeakValueDictionary
 
@@ -51,8 +52,8 @@ class Service:
         self._host = host  # in the place of what Sentinels say, if the user wants so
         self._is_known = False
 
-    def ask(self) -> Generator[Mapping[str, Any], Any, Place]:
-        """Ask the Sentinels in turn for the primary: yields the settings of one, and receives its reply.
+    async def ask(self, query: Callable[[Mapping[str, Any]], Awaitable[Any]]) -> Place:
+        """Ask the Sentinels in turn for the primary. `query` gets the settings of one, and returns its reply.
 
         Raises `ConnectionError`; and `InvalidInput` if all answer, and none has ever known the service.
         """
@@ -60,7 +61,7 @@ class Service:
         faults, refusals = [], 0
         for sentinel in self._order:
             try:
-                reply = yield sentinel
+                reply = await query(sentinel)
             except ResponseError as error:
                 refusals += 1
                 is_server = "unknown command" in str(error)
@@ -153,6 +154,12 @@ class ThreadService(Service):
         self.watcher.close()
 
 
+@coroutine
+def _as_step(sentinel: Mapping[str, Any]) -> Generator[Mapping[str, Any], Any, Any]:
+    """Let `drive` perform the query."""
+    return (yield sentinel)
+
+
 class PrimaryConnection(Connection):
     """A connection to the primary of a service."""
 
@@ -175,7 +182,7 @@ class PrimaryConnection(Connection):
         service = self._service
         service.watcher.start()
         switches = service.switches
-        self.host, self.port = drive(service.ask(), service.query)
+        self.host, self.port = drive(service.ask(_as_step), service.query)
         service.connections[id(self)] = self
         self._socket = sock = super()._connect()  # type: ignore[no-untyped-call]  # of redis-py
         try:
