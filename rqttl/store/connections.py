@@ -12,7 +12,8 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
@@ -413,12 +414,12 @@ class RedisNode:
             self._send(held.connection, calls)
             return self._replies(held, calls, self._is_in_use if waits else None)
 
-    def trip(self, calls: Calls, *, waits: bool) -> Generator[None, None, list[Any]]:
-        """A round trip that yields between the calls and their replies."""
+    @contextmanager
+    def sent(self, calls: Calls, *, waits: bool) -> Iterator[Callable[[], list[Any]]]:
+        """Send the calls of a round trip. Within the block the function reads their replies."""
         with Held(self.connections) as held:
             self._send(held.connection, calls)
-            yield
-            return self._replies(held, calls, self._is_in_use if waits else None)
+            yield lambda: self._replies(held, calls, self._is_in_use if waits else None)
 
     def rehearse(self, calls: Sequence[Sequence[Word]]) -> list[ResponseError | None]:
         """Return the refusal of each call, or `None`. Raises `ResponseError` if Redis makes no transaction."""
@@ -490,21 +491,18 @@ def made_together(trips: Sequence[Trip], *, waits: bool = True) -> list[Any]:
         calls.setdefault(trip.node, []).extend(trip.calls)
     brief = {trip.node for trip in trips if trip.brief or trip.fails_fast}
     answers: dict[Any, Any] = {}
-    begun: dict[Any, Generator[None, None, list[Any]]] = {}
-    for node, theirs in calls.items():
-        under_way = node.trip(theirs, waits=waits and node not in brief)
-        try:
-            next(under_way)
-            begun[node] = under_way
-        except (NotSent, ConnectionError, TimeoutError) as error:
-            answers[node] = error
-    for node, under_way in begun.items():
-        try:
-            next(under_way)
-        except StopIteration as done:
-            answers[node] = iter(done.value)
-        except (ConnectionError, TimeoutError) as error:
-            answers[node] = error
+    begun: dict[Any, Callable[[], list[Any]]] = {}
+    with ExitStack() as stack:
+        for node, theirs in calls.items():
+            try:
+                begun[node] = stack.enter_context(node.sent(theirs, waits=waits and node not in brief))
+            except (NotSent, ConnectionError, TimeoutError) as error:
+                answers[node] = error
+        for node, replies in begun.items():
+            try:
+                answers[node] = iter(replies())
+            except (ConnectionError, TimeoutError) as error:
+                answers[node] = error
     ends = [answers[trip.node] for trip in trips]
     return [
         end if isinstance(end, Exception) else list(islice(end, len(trip.calls)))
