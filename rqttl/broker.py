@@ -109,6 +109,7 @@ class Broker:
         slotted: bool = False,
     ) -> None:
         self._driver = driver(client, namespace, patience=patience, slotted=slotted)
+        self._fast = self._driver.failing_fast()
         self._server = server
         self.observer = hook.observer_of_new(self)
 
@@ -173,7 +174,11 @@ class Broker:
 
     def held_back(self, names: Sequence[str]) -> list[str]:
         """Say of each queue that holds ready messages back why it does, and when the next one may go."""
-        return self._driver.perform(reading.held_back(self._driver.keyspace, names))
+        return self._fast.perform(reading.held_back(self._driver.keyspace, names))
+
+    def check_existing(self, names: Sequence[str]) -> None:
+        """Raise `QueueNotFound` if one of the queues does not exist. One whose node is away counts as existing."""
+        self._fast.perform(reading.check_existing(self._driver.keyspace, names))
 
     # Several queues
 
@@ -192,7 +197,8 @@ class Broker:
         `Queue.receive` for `lease` and `auto_ack`. Raises `QueueNotFound` if one of the queues does not exist.
         """
         names, ms, since = list(several.read_weights(queues)), lease_ms(lease), perf_counter()
-        batches = self._driver.perform(several.receive(names, max, wait, ms, auto_ack=auto_ack))
+        driver = self._driver if auto_ack else self._fast  # a lost reply to an auto-ack loses messages
+        batches = driver.perform(several.receive(driver, names, max, wait, ms, auto_ack=auto_ack))
         received: list[Delivery] = []
         for claimed in batches:
             queue = Queue(self._driver, claimed.config.name)

@@ -80,14 +80,16 @@ class Outages(dict[Hashable, Outage]):
     `topology` has the nodes and their names, and `clock` tells the ms. Begin and end of an outage are logged.
     """
 
-    def __init__(self, topology: Any, clock: Callable[[], float], logger: logging.Logger) -> None:
+    def __init__(self, topology: Any, clock: Callable[[], float], logger: logging.Logger, patience: float = 0) -> None:
         super().__init__()
-        self._topology, self._clock, self._logger = topology, clock, logger
+        self._topology, self.clock, self._logger = topology, clock, logger
+        #: The ms for which a call waits that no other node can serve.
+        self.patience = patience * 1000
         self._name_of: Callable[[Any], str] = topology.name_of
 
     def failed(self, node: Hashable, error: Exception) -> bool:
         """Let a node rest, unless it does already. Returns True if it was not away."""
-        now = self._clock()
+        now = self.clock()
         outage = self.setdefault(node, new := Outage(error, now))
         if now >= outage.next_try:
             outage.error, outage.pause = error, min(doubled(outage.pause), LONGEST_REST)
@@ -111,7 +113,7 @@ class Outages(dict[Hashable, Outage]):
     def rests(self, node: Hashable) -> float:
         """Return the ms until the next try of a node that is away; 0 if it may be asked now."""
         outage = self.get(node)
-        return 0.0 if outage is None else max(0.0, outage.next_try - self._clock())
+        return 0.0 if outage is None else max(0.0, outage.next_try - self.clock())
 
     def away(self) -> list[str]:
         """Return the names of the nodes that are away, without those that a cluster has no longer."""

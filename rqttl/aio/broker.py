@@ -341,6 +341,7 @@ class AsyncBroker:
         self._server: EmbeddedServer | None = None
         self._client: Any = None if client is None and folder is not None else taken_over(client)
         self._driver = driver(self._client or self._open, namespace, patience=patience, slotted=slotted)
+        self._fast = self._driver.failing_fast()
         self.observer = hook.observer_of_new(self)
 
     async def _open(self) -> Any:
@@ -418,7 +419,10 @@ class AsyncBroker:
         return await self._driver.perform(reading.options_of(self._driver.keyspace, names))
 
     async def held_back(self, names: Sequence[str]) -> list[str]:
-        return await self._driver.perform(reading.held_back(self._driver.keyspace, names))
+        return await self._fast.perform(reading.held_back(self._driver.keyspace, names))
+
+    async def check_existing(self, names: Sequence[str]) -> None:
+        await self._fast.perform(reading.check_existing(self._driver.keyspace, names))
 
     # Several queues
 
@@ -432,7 +436,8 @@ class AsyncBroker:
         auto_ack: bool = False,
     ) -> list[AsyncDelivery]:
         names, ms, since = list(several.read_weights(queues)), lease_ms(lease), perf_counter()
-        batches = await self._driver.perform(several.receive(names, max, wait, ms, auto_ack=auto_ack))
+        driver = self._driver if auto_ack else self._fast  # a lost reply to an auto-ack loses messages
+        batches = await driver.perform(several.receive(driver, names, max, wait, ms, auto_ack=auto_ack))
         received: list[AsyncDelivery] = []
         for claimed in batches:
             queue = AsyncQueue(self._driver, claimed.config.name)

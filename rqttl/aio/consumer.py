@@ -109,8 +109,9 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
         lease: Duration | None = None,
         wait: Duration | None = None,
     ) -> None:
-        super().__init__(driver.keyspace, queue, prefetch, lease, wait)
         self._driver, self._fast = driver, driver.failing_fast()
+        self._usual = driver if isinstance(queue, str) else self._fast
+        super().__init__(self._fast, queue, prefetch, lease, wait)
         driver.check_open()
         self._settler = Settler(self._settle, driver.events, driver.keep)
         self._closed = False
@@ -123,11 +124,11 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
     async def __aenter__(self) -> AsyncConsumer:
         if self._renewer is not None:
             return self
-        await self._driver.perform(self._session.enter(self._lease))
+        await self._usual.perform(self._session.enter(self._lease))
         loop = asyncio.get_running_loop()
         self._entered.enter_context(self._stop.ending(lambda: loop.call_soon_threadsafe(self._wake)))
         self._entered.enter_context(self._driver.closed.ending(self.stop))
-        self._entered.enter_context(self._driver.leaps(lambda leap: self._renew(self._session.prepare(leap))))
+        self._entered.enter_context(self._usual.leaps(lambda leap: self._renew(self._session.prepare(leap))))
         self._renewer = self._driver.keep(self._renew_leases())
         return self
 
@@ -224,7 +225,7 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
         if self._stop.asked():
             return False
         since = perf_counter()
-        claimed = await self._perform(self._session.fetch(room, self._lease, self.wait, self.idle()))
+        claimed = await self._perform(self._session.fetch(room, self._lease, self.wait, self.idle()), self._usual)
         return self._take(AsyncDelivery, claimed, since)
 
     async def _renew_leases(self) -> None:
@@ -235,7 +236,7 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
             try:
                 if not self._closed:
                     if self._stop.asked():
-                        await self._perform(self._session.release_unseen())
+                        await self._perform(self._session.release_unseen(), self._usual)
                     await self._renew(self._session.upkeep())
                     await self._perform(self._heartbeat.beat_if_possible(), self._fast)
             except BrokerClosed:
@@ -244,7 +245,7 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
                 self._session.log_failure(error)
 
     async def _renew(self, flow: Flow[Renewed]) -> None:
-        renewed = await self._perform(flow)
+        renewed = await self._perform(flow, self._usual)
         if renewed:
             self._settled.set()  # leases may be lost
         announce_renewal(self._driver.events, renewed)

@@ -34,6 +34,7 @@ from rqttl.flows.steps import (
     WaitForWakeup,
     Write,
 )
+from rqttl.outages import Outages
 from rqttl.protocol.commands import BriefCommand, Command, DiskCommand, ReplicaCommand
 from rqttl.protocol.keys import META, Keyspace
 from rqttl.runtime.interrupt import Interrupt, Timing
@@ -67,6 +68,7 @@ class AsyncDriver:
     ) -> None:
         self.keyspace = Keyspace(check_namespace(namespace), boolean(slotted, "slotted") or isinstance(source, Seeds))
         self.events = events or Events()
+        self.outages: Outages | None = None
         self.store = AsyncStore(source, self.keyspace, self.events, self.keep, self.finish)
         self.store.exchanges.patience = patience_of(source, patience)
         self.store.exchanges.is_service = is_service(source)
@@ -107,18 +109,25 @@ class AsyncDriver:
         }
 
     def failing_fast(self) -> AsyncDriver:
-        """See `RedisDriver.failing_fast`. It only carries out the flows of `finish`."""
+        """See `RedisDriver.failing_fast`."""
         if isinstance(self.store.topology, OneServer):
             return self
         fast = copy(self)
-        fast.use(self.store.failing_fast(), lambda _: None, STALL)
+        store = self.store.failing_fast()
+        fast.use(store, store.send_briefly, STALL)
+        fast.perform = partial(self.perform, fast=fast)  # type: ignore[method-assign]  # `self` counts its calls
+        usual = self.store.exchanges.patience or 0
+        fast.outages = Outages(self.store.topology, self.timing.now, logging.getLogger("rqttl.consumer"), usual)
         return fast
 
-    async def perform(self, flow: Flow[T]) -> T:
-        """Carry out a flow. Messages that it has received go back if its caller is cancelled, or the broker closed."""
+    async def perform(self, flow: Flow[T], fast: AsyncDriver | None = None) -> T:
+        """Carry out a flow, by steps of `fast`.
+
+        Messages that it has received go back if its caller is cancelled, or the broker closed.
+        """
         if self._loop is not asyncio.get_running_loop() or self.closed.asked():
             self.enter()
-        run = Run(self, flow)
+        run = Run(fast or self, flow)
         self._under_way += 1
         try:
             result = await run.proceed()

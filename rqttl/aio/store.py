@@ -31,7 +31,7 @@ from rqttl.store.blocking import PAUSE, REPLY, SLACK, asked, keep_alive
 from rqttl.store.cluster import STALL, Cluster, Seeds
 from rqttl.store.connections import QUICK, is_exhausted, is_spoilt
 from rqttl.store.exchanges import FAIL_FAST, FAILURES, SOCKET_TIMEOUT, Exchanges, NotSent, wait_outcome
-from rqttl.store.slot_waits import LOOK, MOST, by_slot
+from rqttl.store.slot_waits import LAST, LOOK, MOST, by_slot
 from rqttl.store.topology import Calls, OneServer, Topology, Trip
 
 S = TypeVar("S")
@@ -88,10 +88,17 @@ class Call:
         return True
 
     def end(self, answer: Any) -> None:
-        """Set the answer."""
-        self.answer, self.is_open = answer, False
-        if not self._arrival.done():
-            self._arrival.set_result(None)
+        """Set the answer. A later one is too late."""
+        if self.is_open:
+            self.answer, self.is_open = answer, False
+            if not self._arrival.done():
+                self._arrival.set_result(None)
+
+    def end_within(self, seconds: float) -> None:
+        """Wait no longer for the reply than these seconds. A loop that was blocked meanwhile reads it first."""
+        later = self._arrival.get_loop().call_later
+        late = TimeoutError(f"no reply within {seconds:g} s")
+        later(seconds, lambda: self.is_open and later(MOMENT, self.end, late))
 
 
 @final
@@ -548,6 +555,13 @@ class AsyncStore:
             return None
         return self.topology.node_of(command.words[1]).send_now(command)
 
+    def send_briefly(self, command: Command) -> Call | None:
+        """The same for a caller that leaves a node alone that does not answer."""
+        call = self.send_now(command)
+        if call is not None:
+            call.end_within(STALL)
+        return call
+
     def send_durable(self, command: Command) -> Call | None:
         """The same for a command that Redis has to confirm."""
         if self._events.notify is not None or not self.topology.is_known:
@@ -578,6 +592,9 @@ class AsyncStore:
             filled = await self._filled(further) if not done else []
         over.ask()
         waits += [self._keep(node_of(key).listen([key], 0, interrupts)) for key in filled]
+        _, late = await asyncio.wait(waits, timeout=LAST)
+        for wait in late:  # the node hangs, so it has sent no element
+            wait.cancel()
         answers = await asyncio.gather(*waits, return_exceptions=True)
         found = [answer for answer in answers if isinstance(answer, tuple)]
         answer = done.pop().result() if done and not found else None
@@ -589,7 +606,7 @@ class AsyncStore:
 
     async def _filled(self, keys: Sequence[str]) -> list[str]:
         """Return the lists that have elements."""
-        replies = await made_together([Trip(self.topology.node_of(key), [("LLEN", key)]) for key in keys])
+        replies = await made_together([Trip(self.topology.node_of(key), [("LLEN", key)]) for key in keys], STALL)
         return [
             key
             for key, reply in zip(keys, replies, strict=True)

@@ -121,6 +121,8 @@ def _consume(
     broker: Broker, queues: Sequence[str], weights: str | None, most: int, lease: timedelta | None, wait: timedelta
 ) -> Consumer:
     """Consume one queue, or several that exist now. In strict order each message is a new choice of the queue."""
+    from redis.exceptions import ConnectionError, TimeoutError  # slow to load: help has no use for them
+
     if weights is None and len(queues) == 1:
         return broker.queue(queues[0]).consume(min(BATCH, most), lease=lease, wait=wait)
     shares = None
@@ -133,8 +135,8 @@ def _consume(
     consumer = broker.consume(
         queues, weights=shares, prefetch=min(BATCH, most) if shares else 1, lease=lease, wait=wait
     )
-    for name in queues:
-        broker.queue(name).options()  # raises `QueueNotFound`, which `consume` does not
+    with suppress(ConnectionError, TimeoutError):  # consumers wait for Redis
+        broker.check_existing(queues)  # `consume` raises no `QueueNotFound`
     return consumer
 
 

@@ -10,6 +10,7 @@ import logging
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -326,26 +327,31 @@ class Session(Generic[D]):
 class SharedSession(Session[D]):
     """A session of a consumer of several queues, which share its limit and its name."""
 
-    def __init__(
-        self, keyspace: Keyspace, weights: Weights, limit: int, stop: Interrupt, hurry: Callable[[], None]
-    ) -> None:
-        super().__init__(keyspace, ", ".join(weights), limit, stop, hurry)
-        self._of = {name: Session[D](keyspace, name, limit, Interrupt(), hurry, self._name) for name in weights}
+    def __init__(self, fast: Any, weights: Weights, limit: int, stop: Interrupt, hurry: Callable[[], None]) -> None:
+        super().__init__(fast.keyspace, ", ".join(weights), limit, stop, hurry)
+        self._of = {name: Session[D](self._keyspace, name, limit, Interrupt(), hurry, self._name) for name in weights}
         self.parts = {name: session.prefetch for name, session in self._of.items()}
         self.prefetch = SharedPrefetch(limit, self.parts)
-        self._queues = Queues()
+        self._queues = Queues(fast)
         self._queues.follow(weights)
         self._fetches = self._seen = 0
         self._is_fetching = False
 
-    def _each(self, call: Callable[[Session[D]], Flow[Any]]) -> Flow[Renewed]:
-        """Perform a flow for each queue. A failure ends no other one, unless Redis is away."""
+    def _each(self, call: Callable[[Session[D]], Flow[Any]], *, at_end: bool = False) -> Flow[Renewed]:
+        """Perform a flow for each queue. A failure ends no other one, unless Redis is away.
+
+        Queues of a node that is away rest; `at_end` only those without acks, and messages to give back.
+        """
         renewed: Renewed = {}
         failure: Exception | None = None
-        for name, session in self._of.items():
+        queues = self._queues
+        for name in sorted(self._of, key=queues.is_away):
+            part = self.parts[name]
+            rests = queues.is_away(name) and not (part.has_acks or part.fetched) if at_end else queues.rests(name)
             try:
-                if not self._queues[name].is_missing:
-                    renewed.update((yield from call(session)) or {})
+                with nullcontext() if at_end else queues.sparing(name):
+                    if not (queues[name].is_missing or rests):
+                        renewed.update((yield from call(self._of[name])) or {})
             except QueueNotFound:
                 self._queues.miss(name, (yield Now()), logger)
             except (*TEMPORARY, RqttlError) as error:
@@ -407,20 +413,20 @@ class SharedSession(Session[D]):
         """See `Session`. A handler that takes longer than a turn lets the consumer wait in no queue."""
         renewed = yield from self._each(lambda session: session.upkeep())
         if not self._is_fetching and self._fetches == self._seen:
-            yield from self._withdraw()
+            yield from self._each(self._withdraw)
         self._seen = self._fetches
         return renewed
 
-    def _withdraw(self) -> Flow[None]:
-        """Wait in no queue any more. Messages that were handed over meanwhile go back."""
-        awaited = [name for name, queue in self._queues.items() if queue.is_awaited]
-        for name in awaited:
-            self._queues[name].until, self._queues[name].is_awaited = None, False
-            yield from self._claim_of(None, name, 0, 0, self._queues.ask(name)[1])
+    def _withdraw(self, session: Session[D]) -> Flow[None]:
+        """Wait in a queue no more. Messages that were handed over meanwhile go back."""
+        queue = self._queues[session.queue]
+        if queue.is_awaited:
+            queue.until, queue.is_awaited = None, False
+            yield from self._claim_of(None, session.queue, 0, 0, self._queues.ask(session.queue)[1])
 
     def report(self, ttl: int = 0, *, leaves: bool = False, ticket: bytes = b"") -> Flow[None]:
         """See `Session`."""
-        yield from self._each(lambda session: session.report(ttl, leaves=leaves, ticket=ticket))
+        yield from self._each(lambda session: session.report(ttl, leaves=leaves, ticket=ticket), at_end=True)
 
     def prepare(self, leap: int) -> Flow[Renewed]:
         """See `Session`."""
@@ -444,7 +450,7 @@ class SharedSession(Session[D]):
     def leave(self, ticket: bytes = b"") -> Flow[None]:
         """See `Session`."""
         del ticket  # each queue has its own
-        yield from self._each(lambda session: session.leave(self._queues.ask(session.queue)[1]))
+        yield from self._each(lambda session: session.leave(self._queues.ask(session.queue)[1]), at_end=True)
 
 
 def announce_renewal(events: Events, renewed: Renewed) -> None:
@@ -461,7 +467,7 @@ class ConsumerBase(ABC, Generic[D, R]):
     _settler: Settler[R]
 
     def __init__(
-        self, keyspace: Keyspace, queue: str | Weights, prefetch: int, lease: Duration | None, wait: Duration | None
+        self, fast: Any, queue: str | Weights, prefetch: int, lease: Duration | None, wait: Duration | None
     ) -> None:
         prefetch = checks.whole(prefetch, "prefetch", 1, BATCH)
         self._lease = receive.lease_ms(lease)
@@ -472,9 +478,9 @@ class ConsumerBase(ABC, Generic[D, R]):
         self._stop = Interrupt()
         self._session: Session[D]
         if isinstance(queue, str):
-            self._session = Session(keyspace, queue, prefetch, self._stop, self._hurry)
+            self._session = Session(fast.keyspace, queue, prefetch, self._stop, self._hurry)
         else:
-            self._session = SharedSession(keyspace, queue, prefetch, self._stop, self._hurry)
+            self._session = SharedSession(fast, queue, prefetch, self._stop, self._hurry)
         #: The name of the consumed queue; of several their names, with commas.
         self.queue = self._session.queue
         self._prefetch = self._session.prefetch
@@ -485,7 +491,7 @@ class ConsumerBase(ABC, Generic[D, R]):
             return {"queues": list(held), "prefetch": prefetch, "held": out}
 
         self._session.heartbeat = self._heartbeat = Heartbeat(
-            keyspace, "consumer", details, self._prefetch.is_empty, self._session.look
+            fast.keyspace, "consumer", details, self._prefetch.is_empty, self._session.look
         )
 
     @property

@@ -159,13 +159,15 @@ class Consumer(ConsumerBase[Delivery, None]):
         lease: Duration | None = None,
         wait: Duration | None = None,
     ) -> None:
-        super().__init__(driver.keyspace, queue, prefetch, lease, wait)
+        fast = driver.failing_fast()
+        super().__init__(fast, queue, prefetch, lease, wait)
         self._driver = driver
         self._driver.check_open()
         self._settler = Settler(self._settle, driver.events)
         self._settled = Wakeup()
         lock = threading.Lock()
-        self._sender, self._fast = Sender(driver, lock), Sender(driver.failing_fast(), lock)
+        self._sender, self._fast = Sender(driver, lock), Sender(fast, lock)
+        self._usual = self._sender if isinstance(queue, str) else self._fast
         timing = driver.timing
         self._renewer = Renewer(
             timing,
@@ -177,7 +179,7 @@ class Consumer(ConsumerBase[Delivery, None]):
         self._entered = ExitStack()
 
     def __enter__(self) -> Consumer:
-        self._driver.perform(self._session.enter(self._lease))
+        self._usual.perform(self._session.enter(self._lease))
         self._renewer.start()
         self._entered.enter_context(self._driver.closed.ending(self.stop))
         self._entered.enter_context(self._driver.timing.leaps(lambda leap: self._renew(self._session.prepare(leap))))
@@ -247,7 +249,7 @@ class Consumer(ConsumerBase[Delivery, None]):
     def _take_turn(self) -> None:
         try:
             if self._stop.asked():
-                self._sender.perform(self._session.release_unseen())
+                self._usual.perform(self._session.release_unseen())
             self._renew(self._session.upkeep())
             self._fast.perform(self._heartbeat.beat_if_possible())
         except BrokerClosed:
@@ -256,7 +258,7 @@ class Consumer(ConsumerBase[Delivery, None]):
             self._session.log_failure(error)
 
     def _renew(self, flow: Flow[Renewed]) -> None:
-        renewed = self._sender.perform(flow)
+        renewed = self._usual.perform(flow)
         if renewed:
             self._settled.notify()  # leases may be lost
         announce_renewal(self._driver.events, renewed)
@@ -272,7 +274,7 @@ class Consumer(ConsumerBase[Delivery, None]):
             if self._stop.asked():
                 return False
         since = perf_counter()
-        claimed = self._sender.fetch(self._session.fetch(room, self._lease, self.wait, self.idle()))
+        claimed = self._usual.fetch(self._session.fetch(room, self._lease, self.wait, self.idle()))
         return self._take(Delivery, claimed, since)
 
 

@@ -9,15 +9,17 @@ import logging
 import math
 import random
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 from rqttl import checks, units
 from rqttl.checks import MOST_WEIGHT, check_queue_name
-from rqttl.errors import InvalidInput, PoolExhausted, QueueNotFound
+from rqttl.errors import InvalidInput, OutcomeUnknown, PoolExhausted, QueueNotFound
 from rqttl.flows.receive import PERIOD, Batches, ReceiveResult, receive_once
-from rqttl.flows.steps import ABANDONED, Flow, GetConfig, Now, Read, WaitForWakeup
+from rqttl.flows.steps import ABANDONED, Flow, GetConfig, Now, Read, Sleep, WaitForWakeup
+from rqttl.outages import is_away
 from rqttl.protocol.commands import ABSENT, BATCH, Presence
 from rqttl.protocol.keys import WAKEUP, Keyspace
 from rqttl.runtime.interrupt import Interrupt
@@ -73,11 +75,17 @@ class Queues(dict[str, _Queue]):
     """The queues of a consumer: which may have messages, and which comes next. No I/O and no clock.
 
     Without weights the first candidate is next. With weights a queue gets a share of the fetched messages in
-    proportion to its weight. A queue without messages costs the others nothing, and saves no turns.
+    proportion to its weight. A queue without messages costs the others nothing, and saves no turns. Those of a node
+    that is away rest, if `driver` fails fast.
     """
 
     #: The progress of the queue that came last: others begin there, however long they had no messages.
     _least = 0.0
+
+    def __init__(self, driver: Any = None) -> None:
+        super().__init__()
+        self._outages = driver and driver.outages
+        self._node_of = driver and driver.node_of
 
     @property
     def awaited(self) -> list[str]:
@@ -100,6 +108,7 @@ class Queues(dict[str, _Queue]):
         self.update(queues)
         for name, weight in weights.items():
             self[name].weight = weight
+        self.rest()
 
     def next(self, now: float) -> str | None:
         """Return the next queue; `None` without candidates."""
@@ -127,6 +136,42 @@ class Queues(dict[str, _Queue]):
         ends = [queue.until - now for queue in self.values() if queue.until is not None]
         return max(1, int(min([longest, *ends])))
 
+    # Nodes that are away
+
+    def is_away(self, name: str) -> bool:
+        """Return True if the node of a queue is away, as far as it was asked."""
+        return bool(self._outages) and self._node_of(name) in self._outages
+
+    def rests(self, name: str) -> float:
+        """Return the ms for which the node of a queue is left alone."""
+        return self._outages.rests(self._node_of(name)) if self._outages else 0
+
+    def rest(self) -> None:
+        """Leave the queues of nodes that are away alone until the next try. A ticket may still be good then."""
+        for name, queue in self.items() if self._outages else ():
+            if ms := self.rests(name):
+                queue.until, queue.is_awaited = self._outages.clock() + int(ms) + 1, False
+                queue.ticket = queue.ticket or None
+
+    @contextmanager
+    def sparing(self, name: str) -> Iterator[None]:
+        """Let the queues of a node rest if this block, a call for one of them, finds it away."""
+        try:
+            yield
+        except Exception as error:
+            cause = error.__cause__ if isinstance(error, OutcomeUnknown) else error
+            if self._outages is None or not is_away(cause):
+                raise
+            self._outages.failed(self._node_of(name), error)
+            self.rest()
+
+    def pause(self, began: float, now: int) -> Flow[None]:
+        """Wait for the nodes of all queues. Raises the error of one if they are away for too long."""
+        outage = self._outages.get(self._node_of(next(iter(self))))
+        if outage and now >= max(began, outage.since) + self._outages.patience:
+            raise outage.error
+        yield Sleep(self.wait(now, MISSING))
+
     # Claims
 
     def ask(self, name: str, longest: int = MAX_DURATION) -> tuple[int, bytes]:
@@ -144,6 +189,8 @@ class Queues(dict[str, _Queue]):
         queue = self[name]
         queue.progress += number / (queue.weight or 1)
         queue.until, queue.due, queue.is_missing = None, math.inf, False
+        if self._outages:
+            self._outages.answered(self._node_of(name))
         queue.is_awaited = due is not None and block > 0
         if due is not None and block:
             queue.until, queue.due = now + min(block, due), now + due
@@ -185,7 +232,7 @@ def with_wakeup(keyspace: Keyspace, queues: Sequence[str]) -> Flow[list[str]]:
     """Return the queues that have something in their wake-up lists."""
     if not queues:
         return []
-    lengths: list[int] = yield Read([("LLEN", keyspace.key(queue, WAKEUP)) for queue in queues])
+    lengths: list[Any] = yield Read([("LLEN", keyspace.key(queue, WAKEUP)) for queue in queues], partial=True)
     return [queue for queue, length in zip(queues, lengths, strict=True) if length]
 
 
@@ -198,24 +245,27 @@ def take(
     message: then the consumer waits in none.
     """
     now: int = yield Now()
-    ends, exhausted = now + wait, None
+    began, ends, exhausted = now, now + wait, None
     while True:
         if wait > 0 and now >= ends:  # one last look: it ends the waits, and takes what was handed over meanwhile
             wait = 0
             queues.look_again()
         name = queues.next(now)
         if name is not None:
-            claimed = yield from _take_turn(queues, name, claim, count, ends - now if wait > 0 else 0, now)
-            if claimed is None:
-                queues.miss(name, now, logger)
-            elif claimed.entries:
-                return claimed
+            with queues.sparing(name):
+                claimed = yield from _take_turn(queues, name, claim, count, ends - now if wait > 0 else 0, now)
+                if claimed is None:
+                    queues.miss(name, now, logger)
+                elif claimed.entries:
+                    return claimed
+        elif not (there := [name for name in queues if not queues.is_away(name)]):
+            yield from queues.pause(began, now)
         elif wait <= 0:
             if exhausted:
                 raise exhausted
             return None
         else:
-            ended = yield from _wait(queues, claim, now, ends - now, stop)
+            ended = yield from _wait(queues, there, claim, now, ends - now, stop)
             now = yield Now()
             if ended:
                 exhausted = ended if isinstance(ended, PoolExhausted) else None
@@ -225,19 +275,20 @@ def take(
 
 
 def _wait(
-    queues: Queues, claim: Claim, now: int, left: int, stop: Interrupt | None
+    queues: Queues, there: list[str], claim: Claim, now: int, left: int, stop: Interrupt | None
 ) -> Flow[bytes | PoolExhausted | None]:
-    """Wait for a wake-up of any queue. Returns what has ended the waits for good; `None` if it is time to look."""
+    """Wait for a wake-up of queues `there`. Returns what has ended the waits for good; `None` if it is time to look."""
     ms, due = queues.wait(now, left), min(queue.due for queue in queues.values()) - now
     woken: tuple[str, bytes] | list[tuple[str, bytes | None]] | bytes | PoolExhausted | None
-    woken = yield WaitForWakeup(list(queues), ms, left, None if due == math.inf else max(1, int(due)), stop)
+    woken = yield WaitForWakeup(there, ms, left, None if due == math.inf else max(1, int(due)), stop)
     if isinstance(woken, tuple):
         queues.woken(*woken)
     elif isinstance(woken, list):
         for place, (name, element) in enumerate(woken):
             queues.woken(name, element)
             if place and element == b"":  # this consumer may not come to that queue soon: the next one gets the hint
-                yield from claim(name, 0, 0, b"")
+                with queues.sparing(name):
+                    yield from claim(name, 0, 0, b"")
     elif woken is not None:
         return woken
     elif (yield Now()) - now < ms // 2:
@@ -268,14 +319,15 @@ def _take_turn(
 
 
 def receive(
-    names: Sequence[str], count: int, wait: Duration | None, lease: int | None, *, auto_ack: bool
+    driver: Any, names: Sequence[str], count: int, wait: Duration | None, lease: int | None, *, auto_ack: bool
 ) -> Flow[Batches]:
     """Take up to `count` messages, of the first queue with messages first. Wait up to `wait` for the first message."""
     count, patience = checks.whole(count, "max"), 0 if wait is None else int(units.duration(wait, "wait"))
-    queues, consumer = Queues(), secrets.token_hex(8) if patience else ""
+    queues, consumer = Queues(driver), secrets.token_hex(8) if patience else ""
     queues.follow(dict.fromkeys(names))
-    for name in names:
-        yield GetConfig(name)  # a missing queue is told before a message is taken
+    for name in queues.candidates(0):
+        with queues.sparing(name):
+            yield GetConfig(name)  # a missing queue is told before a message is taken
 
     def claim(name: str, count: int, block: int, ticket: bytes) -> Flow[ReceiveResult]:
         own = Presence(consumer, block, 0, ticket) if consumer else ABSENT
@@ -291,7 +343,7 @@ def receive(
     except QueueNotFound as error:
         failure = error
     for name in [name for name, queue in queues.items() if queue.is_awaited]:
-        with suppress(QueueNotFound):
+        with suppress(QueueNotFound), queues.sparing(name):
             yield from claim(name, 0, 0, queues.ask(name)[1])
     if failure and not batches:
         raise failure

@@ -6,6 +6,7 @@ knows whether it may run again.
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Callable, Hashable, Sequence
@@ -37,6 +38,7 @@ from rqttl.flows.steps import (
     Write,
     drive,
 )
+from rqttl.outages import Outages
 from rqttl.protocol.commands import BriefCommand, Command, DiskCommand, ReplicaCommand, Reply, Word
 from rqttl.protocol.keys import META, Keyspace
 from rqttl.runtime.interrupt import Interrupt, Timing
@@ -247,6 +249,8 @@ class RedisDriver:
         self.events = Events()
         if topology is None:
             topology = cluster_for_threads(used) if isinstance(used, Seeds) else OneServer(RedisNode(used))
+        #: The nodes that are away, for a driver that fails fast: then queues of other nodes go on.
+        self.outages: Outages | None = None
         self.store = Store(topology, self.keyspace, self.events)
         self.store.exchanges.patience = patience_of(used, patience)
         self.store.exchanges.is_service = is_service(used)
@@ -281,6 +285,8 @@ class RedisDriver:
             return self
         fast = copy(self)
         fast.use(self.store.failing_fast(self.keyspace, patience, rushes=rushes, looks=looks))
+        usual = self.store.exchanges.patience or 0
+        fast.outages = Outages(self.store.topology, self.timing.now, logging.getLogger("rqttl.consumer"), usual)
         return fast
 
     def perform(self, flow: Flow[T]) -> T:

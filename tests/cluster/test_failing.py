@@ -6,7 +6,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -428,6 +428,70 @@ def test_nothing_that_concerns_living_nodes_waits_for_the_node_of_the_shared_key
                 until(lambda: handled)
         finally:
             come_back()
+
+
+@pytest.mark.parametrize("how", [kill, pause])
+@pytest.mark.parametrize("interface", INTERFACES)
+def test_several_queues_go_on_while_the_node_of_one_is_away_and_with_all_when_it_is_back(
+    plain: ClusterServers,
+    interface: str,
+    how: Callable[[Server, Server], Callable[[], None]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    away = (SHARED + 1) % 3
+    there, gone = QUEUES[SHARED], QUEUES[away]
+    caplog.set_level("INFO", "rqttl")
+    with ExitStack() as stack:
+        other = stack.enter_context(rqttl.connect(plain.url()))
+        monkeypatch.setattr("rqttl.store.cluster.PATIENCE", 1.0)  # all others fail soon if they insist
+        broker = stack.enter_context(closing(connect_by(interface, plain.url())))
+        for name in (gone, there):
+            broker.declare_queue(name, lease="1h")
+
+        def sent(body: str, take: Callable[[], Any]) -> None:
+            other.queue(there).enqueue(body.encode())
+            delivery = take()
+            assert (delivery.queue, delivery.body.decode()) == (there, body)
+            delivery.ack()
+
+        with broker.consume([gone, there], prefetch=2, wait="10s") as deliveries:
+            other.queue(gone).enqueue(b"held")
+            held = next(deliveries)
+            come_back = how(plain.servers[away], plain.servers[away])
+            try:
+                for body in ("1", "2", "3"):
+                    sent(body, lambda: next(deliveries))
+                sent("4", lambda: broker.receive([gone, there])[0])
+                assert broker.receive([gone, there], wait="100ms") == []
+                other.queue(there).enqueue(b"5")
+                result = CliRunner(env={"RQTTL_URL": plain.url()}).invoke(cli, ["receive", gone, there])
+                assert (result.exit_code, result.stdout) == (0, "5\n"), result.output
+            finally:
+                come_back()
+            held.ack()
+            other.queue(gone).enqueue(b"back")
+            delivery = next(deliveries)
+            assert (delivery.queue, delivery.body) == (gone, b"back")
+            delivery.ack()
+        assert (other.queue(gone).stats().redelivered, deliveries.lost) == (0, [])
+    assert [getattr(record, "event", "") for record in caplog.records].count("redis_recovered") == 1
+
+
+@pytest.mark.parametrize("interface", INTERFACES)
+def test_several_queues_wait_for_the_node_that_has_all_of_them(plain: ClusterServers, interface: str) -> None:
+    queues = [QUEUES[SHARED], names("r")[SHARED]]
+    with closing(connect_by(interface, plain.url())) as broker:
+        for name in queues:
+            broker.declare_queue(name, lease="1h").enqueue(b"x")
+        with ThreadPoolExecutor(1) as pool, broker.consume(queues, wait=0) as deliveries:
+            for take in (lambda: broker.receive(queues)[0], lambda: next(deliveries)):
+                come_back = kill(plain.servers[SHARED], plain.servers[SHARED])
+                taken = pool.submit(take)
+                threading.Event().wait(1.5)
+                assert not taken.done()
+                come_back()
+                taken.result().ack()
 
 
 @pytest.mark.parametrize("options", [{"burst": True}, {"idle_exit": "100ms"}], ids=str)

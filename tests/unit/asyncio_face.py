@@ -20,7 +20,7 @@ FACE = "rqttl/aio/broker.py"
 SOURCES = {"queue": ("rqttl/queue.py", "Queue"), "broker": ("rqttl/broker.py", "Broker")}
 ASYNC = {name: f"Async{name}" for name in (*TWINS, "Driver")}
 #: What is awaited, beside asynchronous methods of the class itself.
-AWAITED = {"driver.perform", "self._driver.perform"}
+AWAITED = {"driver.perform", "self._driver.perform", "self._fast.perform"}
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 IMPORTS = ast.Import | ast.ImportFrom
 

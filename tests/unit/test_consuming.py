@@ -12,7 +12,7 @@ import pytest
 import redis
 from redis.exceptions import ConnectionError
 
-from rqttl import Delivery, InvalidInput, PoolExhausted, QueueOptions, Worker
+from rqttl import Delivery, InvalidInput, OutcomeUnknown, PoolExhausted, QueueNotFound, QueueOptions, Worker
 from rqttl.consuming.base import Session, patiently
 from rqttl.consuming.consumer import Consumer, Sender
 from rqttl.consuming.prefetch import CONSUMER_TTL_MS, Prefetch, RenewalSchedule, missed
@@ -21,6 +21,7 @@ from rqttl.delivery import LEFT, LOST, UNKNOWN, Settler
 from rqttl.events import RenewalEvent
 from rqttl.flows.receive import ReceiveResult
 from rqttl.flows.steps import ABANDONED, ENDED, Flow, Now, WaitForWakeup
+from rqttl.outages import Outages
 from rqttl.protocol.commands import BATCH, Command, Options
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt, Timing, Wakeup
@@ -322,6 +323,25 @@ def test_a_ticket_of_a_claim_that_failed_is_shown_once_more() -> None:
         drive.throw(ConnectionError())
     assert drive.queues["b"].ticket == b"ticket"
     assert drive.queues.candidates(1) == ["b"]
+
+
+def test_only_queues_of_a_node_that_is_away_rest() -> None:
+    outages = Outages(SimpleNamespace(nodes=["A", "B"], name_of=str), lambda: 0, logging.getLogger("test"))
+    queues = Queues(SimpleNamespace(outages=outages, node_of=str.upper))
+    queues.follow({"a": None, "b": None})
+
+    def meet(name: str, error: Exception, cause: Exception | None = None) -> None:
+        with queues.sparing(name):
+            raise error from cause
+
+    meet("a", redis.ConnectionError())
+    assert queues.candidates(0) == ["b"]
+    for error in (PoolExhausted(1), OutcomeUnknown("b", "renew"), QueueNotFound("b")):
+        with pytest.raises(type(error)):
+            meet("b", error, None if isinstance(error, OutcomeUnknown) else redis.ConnectionError())
+    assert queues.candidates(0) == ["b"]
+    meet("b", OutcomeUnknown("b", "renew"), redis.TimeoutError())
+    assert queues.candidates(0) == []
 
 
 def test_a_claim_takes_the_share_of_its_queue_among_those_that_may_have_messages() -> None:
