@@ -57,22 +57,26 @@ class Sender:
 
     def fetch(self, flow: Flow[T]) -> T:
         """Carry out a flow. The lock is free while the flow waits for a message, and only then."""
+        is_held = False
 
         def perform(step: Step) -> Any:
             if type(step) is not WaitForWakeup:
                 return self._driver.step(step)
-            locked.close()
+            nonlocal is_held
+            self._lock.release()
+            is_held = False
             try:
                 return self._driver.step(step)
             finally:
-                locked.enter_context(self._lock)
+                is_held = self._lock.acquire()
 
-        with ExitStack() as locked:
-            locked.enter_context(self._lock)
-            try:
-                return drive(flow, perform)
-            finally:
-                flow.close()  # as above
+        is_held = self._lock.acquire()
+        try:
+            return drive(flow, perform)
+        finally:
+            flow.close()  # as above
+            if is_held:  # an interrupt may have come while this thread waited for the lock
+                self._lock.release()
 
 
 class Renewer(threading.Thread):
