@@ -27,7 +27,7 @@ from rqttl.flows import reading, receive
 from rqttl.flows.receive import ReceiveResult, lease_ms
 from rqttl.flows.steps import ENDED, Flow, Now, Read, WaitForWakeup
 from rqttl.outages import TEMPORARY, doubled, is_away, refuses_for_now
-from rqttl.protocol.commands import BATCH, Command, Presence
+from rqttl.protocol.commands import BATCH, Presence, QueueConfig
 from rqttl.protocol.keys import META, Keyspace
 from rqttl.protocol.replies import milliseconds
 from rqttl.runtime.interrupt import Interrupt, Timing
@@ -85,44 +85,30 @@ class Session(Generic[D]):
 
     def fetch(self, count: int, lease: int | None, wait: int, room: int) -> Flow[ReceiveResult | None]:
         """Send acks and take up to `count` messages. See `receive.receive`."""
-        flow = receive.receive(
+        return receive.receive(
             self.queue,
+            partial(self.claim, lease),
             count,
-            lease,
             wait,
-            auto_ack=False,
-            consumer=self._name,
+            self._name,
             ttl=prefetch.CONSUMER_TTL_MS,
             room=room,
-            finished=self.prefetch.next_acks,
+            listen=self._wait,
         )
-        return self._carrying(flow)
 
-    def claim(self, count: int, lease: int | None, presence: Presence) -> Flow[ReceiveResult]:
-        """Send acks and take up to `count` messages, without a wait. See `receive.receive_once`."""
-        finished = self.prefetch.next_acks()
-        flow = receive.receive_once(self.queue, count, lease, presence=presence, finished=finished)
-        return (yield from self._carrying(flow))
+    def claim(
+        self, lease: int | None, count: int, presence: Presence, config: QueueConfig | None = None
+    ) -> Flow[ReceiveResult]:
+        """Send acks and take up to `count` messages, without a wait. See `receive.receive_once`.
 
-    def report(self, ttl: int = 0, *, leaves: bool = False, ticket: bytes = b"") -> Flow[None]:
-        """Send all waiting acks. Show that the consumer is present for `ttl` ms, or that it leaves the queue.
-
-        Messages that were handed to a consumer that leaves go back, uncounted.
+        If it fails, the acks are sent again. A deleted queue has taken its messages along, so nothing is left to ack
+        there.
         """
-        presence = Presence(self._name, 0 if leaves else -1, ttl, ticket)
-        while True:
-            yield from self.claim(0, 1, presence)
-            if not self.prefetch.has_acks:
-                return
-
-    def _carrying(self, flow: Flow[ReceiveResult]) -> Flow[ReceiveResult]:
-        """Wrap a flow whose commands send acks, and record their outcomes. If it fails, they are sent again.
-
-        A deleted queue has taken its messages along, so nothing is left to ack there.
-        """
-        sent: list[Delivered] = []
+        finished, replay = self.prefetch.next_acks(), self.prefetch.is_in_doubt
         try:
-            claimed = yield from self._with_replays(flow, sent)
+            claimed = yield from receive.receive_once(
+                self.queue, count, lease, presence=presence, finished=finished, replay=replay, config=config
+            )
         except QueueNotFound:
             for ack in self.prefetch.confirm():
                 self.prefetch.late.add(ack)
@@ -131,31 +117,19 @@ class Session(Generic[D]):
         except BaseException:
             self.prefetch.put_back()
             raise
-        self._record(sent, claimed)
+        self._record(self.prefetch.confirm(), claimed)
         return claimed
 
-    def _with_replays(self, flow: Flow[T], sent: list[Delivered]) -> Flow[T]:
-        """Mark commands as repeated if an earlier call may have carried out their acks. Adds these acks to `sent`."""
-        answer: Any = None
-        failure: Exception | None = None
+    def report(self, ttl: int = 0, *, leaves: bool = False, ticket: bytes = b"") -> Flow[None]:
+        """Send all waiting acks. Show that the consumer is present for `ttl` ms, or that it leaves the queue.
+
+        Messages that were handed to a consumer that leaves go back, uncounted.
+        """
+        presence = Presence(self._name, 0 if leaves else -1, ttl, ticket)
         while True:
-            try:
-                step = flow.send(answer) if failure is None else flow.throw(failure)
-            except StopIteration as done:
-                result: T = done.value
-                return result
-            failure = None
-            try:
-                if type(step) is Command:
-                    answer = yield step.as_replay() if self.prefetch.is_in_doubt else step
-                    if answer[0] == b"ok":
-                        sent += self.prefetch.confirm()
-                elif type(step) is WaitForWakeup:
-                    answer = yield from self._wait(step)
-                else:
-                    answer = yield step
-            except Exception as error:  # noqa: BLE001  # the flow decides about it
-                failure = error
+            yield from self.claim(1, 0, presence)
+            if not self.prefetch.has_acks:
+                return
 
     def _wait(self, step: WaitForWakeup) -> Flow[Any]:
         self.schedule.begin_wait()
@@ -378,8 +352,7 @@ class SharedSession(Session[D]):
         try:
             self._queues.begin()
             self._queues.hint((yield from with_wakeup(self._keyspace, self._queues.awaited)))
-            flow = take(self._queues, partial(self._claim_of, lease), count, wait, self._stop)
-            return (yield from self._with_replays(flow, []))
+            return (yield from take(self._queues, partial(self._claim_of, lease), count, wait, self._wait))
         except BaseException:
             self._queues.look_again()  # perhaps Redis has forgotten who waits
             raise
@@ -400,7 +373,7 @@ class SharedSession(Session[D]):
     ) -> Flow[ReceiveResult | None]:
         session, presence = self._of[queue], Presence(self._name, block, prefetch.CONSUMER_TTL_MS, ticket)
         try:
-            claimed = yield from session.claim(count, lease, presence)
+            claimed = yield from session.claim(lease, count, presence)
         except QueueNotFound:
             return None
         if block and not claimed.entries:

@@ -17,12 +17,11 @@ from typing import Any
 from rqttl import checks, units
 from rqttl.checks import MOST_WEIGHT, check_queue_name
 from rqttl.errors import InvalidInput, OutcomeUnknown, PoolExhausted, QueueNotFound
-from rqttl.flows.receive import PERIOD, Batches, ReceiveResult, receive_once
+from rqttl.flows.receive import PERIOD, Batches, Listen, ReceiveResult, listen, receive_once
 from rqttl.flows.steps import ABANDONED, Flow, GetConfig, Now, Read, Sleep, WaitForWakeup
 from rqttl.outages import is_away
 from rqttl.protocol.commands import ABSENT, BATCH, Presence
 from rqttl.protocol.keys import WAKEUP, Keyspace
-from rqttl.runtime.interrupt import Interrupt
 from rqttl.text import format_value
 from rqttl.types import Duration
 from rqttl.units import MAX_DURATION
@@ -236,9 +235,7 @@ def with_wakeup(keyspace: Keyspace, queues: Sequence[str]) -> Flow[list[str]]:
     return [queue for queue, length in zip(queues, lengths, strict=True) if length]
 
 
-def take(
-    queues: Queues, claim: Claim, count: int, wait: int, stop: Interrupt | None = None
-) -> Flow[ReceiveResult | None]:
+def take(queues: Queues, claim: Claim, count: int, wait: int, listen: Listen = listen) -> Flow[ReceiveResult | None]:
     """Take up to `count` messages of the queue whose turn it is. Wait up to `wait` ms for messages of any queue.
 
     Each queue is asked once; the call that finds nothing notes the consumer as waiting there. `None` if no queue has a
@@ -265,7 +262,7 @@ def take(
                 raise exhausted
             return None
         else:
-            ended = yield from _wait(queues, there, claim, now, ends - now, stop)
+            ended = yield from _wait(queues, there, claim, now, ends - now, listen)
             now = yield Now()
             if ended:
                 exhausted = ended if isinstance(ended, PoolExhausted) else None
@@ -275,12 +272,12 @@ def take(
 
 
 def _wait(
-    queues: Queues, there: list[str], claim: Claim, now: int, left: int, stop: Interrupt | None
+    queues: Queues, there: list[str], claim: Claim, now: int, left: int, listen: Listen
 ) -> Flow[bytes | PoolExhausted | None]:
     """Wait for a wake-up of queues `there`. Returns what has ended the waits for good; `None` if it is time to look."""
     ms, due = queues.wait(now, left), min(queue.due for queue in queues.values()) - now
     woken: tuple[str, bytes] | list[tuple[str, bytes | None]] | bytes | PoolExhausted | None
-    woken = yield WaitForWakeup(there, ms, left, None if due == math.inf else max(1, int(due)), stop)
+    woken = yield from listen(WaitForWakeup(there, ms, left, None if due == math.inf else max(1, int(due))))
     if isinstance(woken, tuple):
         queues.woken(*woken)
     elif isinstance(woken, list):

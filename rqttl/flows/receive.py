@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 from rqttl import checks, units
@@ -49,17 +49,22 @@ def receive_once(
     auto_ack: bool = False,
     presence: Presence = ABSENT,
     finished: Sequence[Word] = (),
+    replay: bool = False,
     now: Word = "",
     config: QueueConfig | None = None,
 ) -> Flow[ReceiveResult]:
-    """Make one receive call, with `config` or that of the cache. Repeat it while it meets expired messages only."""
+    """Make one receive call, with `config` or that of the cache. Repeat it while it meets expired messages only.
+
+    It settles the deliveries `finished` as acked. With `replay` an earlier call may have done so.
+    """
     used: QueueConfig
 
     def build(config: QueueConfig) -> Command:
         nonlocal used
         used = config
         ms = config.lease if lease is None else lease
-        return commands.receive(config, count, ms, auto_ack=auto_ack, presence=presence, finished=finished, now=now)
+        command = commands.receive(config, count, ms, auto_ack=auto_ack, presence=presence, finished=finished, now=now)
+        return command.as_replay() if replay else command
 
     lost: list[bytes] = []
     unknown: list[bytes] = []
@@ -80,7 +85,7 @@ def receive_once(
                 int(due) if due else None,
                 bool(values.more),
             )
-        finished, config = (), used
+        finished, replay, config = (), False, used
 
 
 def period(consumer: str) -> int:
@@ -88,51 +93,48 @@ def period(consumer: str) -> int:
     return PERIOD - crc32(consumer.encode()) % (PERIOD // 2)
 
 
+#: Waits for a wake-up.
+Listen = Callable[[WaitForWakeup], Flow[Any]]
+
+
+def listen(step: WaitForWakeup) -> Flow[Any]:
+    """Wait for a wake-up, and do nothing else."""
+    return (yield step)
+
+
 def receive(
     queue: str,
+    claim: Callable[[int, Presence, QueueConfig | None], Flow[ReceiveResult]],
     count: int,
-    lease: int | None,
     wait: int,
-    *,
-    auto_ack: bool,
     consumer: str,
+    *,
     ttl: int = 0,
     room: int = 1,
-    finished: Callable[[], Sequence[Word]] = tuple,
     config: QueueConfig | None = None,
+    listen: Listen = listen,
 ) -> Flow[ReceiveResult]:
     """Take up to `count` messages. Wait up to `wait` ms for the first one, and look at the queue after every time-out.
 
-    Each look settles the deliveries that `finished()` returns as acked. For `room` see `Presence`.
+    `claim` makes each look, and `listen` each wait. For `room` see `Presence`.
     """
     if wait <= 0:
-        own = Presence(consumer, 0, ttl) if consumer and ttl else ABSENT
-        return (
-            yield from receive_once(
-                queue, count, lease, auto_ack=auto_ack, presence=own, finished=finished(), config=config
-            )
-        )
+        return (yield from claim(count, Presence(consumer, 0, ttl), config))
     started: int = yield Now()
     ticket, now, longest = b"", started, period(consumer)
     exhausted: PoolExhausted | None = None
-    lost: Sequence[bytes] = ()
-    unknown: Sequence[bytes] = ()
     while True:
         left = max(0, started + wait - now)
         block = min(left, longest)
-        own = Presence(consumer, block, ttl, ticket, room)
-        claimed = yield from receive_once(
-            queue, count, lease, auto_ack=auto_ack, presence=own, finished=finished(), config=config
-        )
-        if lost or unknown:
-            claimed = claimed._replace(lost=[*lost, *claimed.lost], unknown=[*unknown, *claimed.unknown])
+        claimed = yield from claim(count, Presence(consumer, block, ttl, ticket, room), config)
         if exhausted and not claimed.entries:
             raise exhausted
         if claimed.entries or block == 0:
             return claimed
-        config, lost, unknown = claimed.config, claimed.lost, claimed.unknown
+        config = claimed.config
         due = None if claimed.due is None else max(1, claimed.due - claimed.now)
-        wakeup = yield WaitForWakeup((queue,), block, left, due, exact=config.paced and due is not None)
+        step = WaitForWakeup((queue,), block, left, due, exact=config.paced and due is not None)
+        wakeup = yield from listen(step)
         wakeup = wakeup[1] if isinstance(wakeup, tuple) else wakeup
         exhausted = wakeup if isinstance(wakeup, PoolExhausted) else None
         ticket = wakeup if wakeup and not exhausted else b""
@@ -159,11 +161,15 @@ def receive_many(
     patience = 0 if wait is None else int(units.duration(wait, "wait"))
     consumer = secrets.token_hex(8) if patience else ""
     batches = Batches()
+
+    def claim(count: int, presence: Presence, config: QueueConfig | None) -> Flow[ReceiveResult]:
+        return receive_once(queue, count, lease, auto_ack=auto_ack, presence=presence, config=config)
+
     while count:
         most = min(count, BATCH)
-        batch = yield from receive(
-            queue, most, lease, 0 if batches else patience, auto_ack=auto_ack, consumer=consumer, config=config
-        )
+        waits = patience and not batches
+        flow = receive(queue, claim, most, patience, consumer, config=config) if waits else claim(most, ABSENT, config)
+        batch = yield from flow
         batches.append(batch)
         if len(batch.entries) < most:
             break

@@ -103,7 +103,7 @@ class QueueSource:
         """
         self._sources.asked, lease, since = self.node, self._sources.lease, perf_counter()
         presence = Presence(self._sources.name, block, CONSUMER_TTL_MS, ticket, count)
-        claimed = self._perform(self._session.claim(count, lease, presence))
+        claimed = self._perform(self._session.claim(lease, count, presence))
         fetched = delivery.delivered(Delivery, self._settler, claimed, lease)
         hook.received(self._driver.events.observer, self.queue, fetched, since)
         self._prefetch.room()  # this forgets the settled deliveries
@@ -130,7 +130,7 @@ class QueueSource:
         """Wait no more. Take no message."""
         self._sources.asked = self.node
         with suppress(QueueNotFound):
-            self._perform(self._session.claim(0, 1, Presence(self._sources.name, 0, CONSUMER_TTL_MS)))
+            self._perform(self._session.claim(1, 0, Presence(self._sources.name, 0, CONSUMER_TTL_MS)))
         self.schedule.end_wait()
 
     def age(self, item: Delivery) -> float:

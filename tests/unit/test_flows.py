@@ -13,7 +13,7 @@ from rqttl.events import Events
 from rqttl.flows import messages as message_flows
 from rqttl.flows import queues, reading, receive, registry, steps
 from rqttl.flows.steps import ENDED, Flow, GetConfig, HandleNotes, Now, Read, Recent, Step, WaitForWakeup, Write
-from rqttl.protocol.commands import Command, Options, QueueConfig
+from rqttl.protocol.commands import Command, Options, Presence, QueueConfig
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt, Timing
 from rqttl.units import MAX_DURATION
@@ -87,7 +87,10 @@ def test_a_refusal_that_nobody_expects_is_a_bug() -> None:
 
 
 def wait_loop(wait: int) -> Drive:
-    drive = Drive(receive.receive("orders", 1, None, wait, auto_ack=False, consumer="me"))
+    def claim(count: int, presence: Presence, config: QueueConfig | None) -> Flow[receive.ReceiveResult]:
+        return receive.receive_once("orders", count, None, presence=presence, config=config)
+
+    drive = Drive(receive.receive("orders", claim, 1, wait, "me"))
     assert drive.step == Now()
     drive.answer(100)
     assert drive.step == GetConfig("orders")
