@@ -313,12 +313,9 @@ def test_a_heartbeat_ends_a_wait_that_redis_has_forgotten_or_in_which_due_work_l
     queue, driver = clocked.declare_queue("q"), driver_of(clocked)
     queue.enqueue(b"x")
     late = one(queue)
-    session: Session[Any] = (SharedSession if of_several else Session)(
-        driver.keyspace,
-        {"q": None} if of_several else "q",  # type: ignore[arg-type]  # each has its own
-        1,
-        Interrupt(),
-        lambda: None,
+    rest = (1, Interrupt(), lambda: None)
+    session: Session[Any] = (
+        SharedSession(driver, {"q": None}, *rest) if of_several else Session(driver.keyspace, "q", *rest)
     )
     fetching = session.fetch(1, None, 4 * HOUR, 1)
     wait = driver.perform(perform_until_it_waits(fetching))
