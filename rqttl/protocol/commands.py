@@ -252,6 +252,8 @@ _DURABLE: Mapping[str, type[Command]] = {"replica": ReplicaCommand, "disk": Disk
 
 def confirmations(commands: Sequence[Command]) -> list[tuple[str, ...]]:
     """The calls that confirm what commands store. They follow them on the same connection."""
+    if set(map(type, commands)) == {Command}:
+        return []  # at once, since each call comes here
     return [CONFIRMING[name] for name in dict.fromkeys(command.durability for command in commands) if name]
 
 

@@ -31,7 +31,7 @@ from rqttl.errors import DataDamaged, InvalidInput, OutcomeUnknown, ScriptsForgo
 from rqttl.events import Events, Place, timed
 from rqttl.flows.steps import ENDED, Pipeline, Read, ReadEachNode
 from rqttl.outages import is_away, is_read_only, refuses_for_now
-from rqttl.protocol.commands import BRIEFLY, Command, Repeat, Reply, annotated, confirmations, unconfirmed
+from rqttl.protocol.commands import BriefCommand, Command, Repeat, Reply, annotated, confirmations, unconfirmed
 from rqttl.protocol.contract import Repeated
 from rqttl.protocol.keys import PARTS, Keyspace
 from rqttl.protocol.replies import command_name, milliseconds, shaped
@@ -102,7 +102,7 @@ class Exchanges:
         After a lost reply a repeatable script runs again; any other raises `OutcomeUnknown`.
         """
         yield from self._located()
-        if command.durability == BRIEFLY:
+        if type(command) is BriefCommand:
             has_replica = self.is_service or self._topology.is_replicated(self._node(command))
             command = command if has_replica else Command(*command)
         attempts = self._insist(self._script, partial(self._node, command), command, first, since)
@@ -353,7 +353,8 @@ class Exchanges:
     def _script(self, node: Node, command: Command, reply: Any) -> Exchange[Reply]:
         call = [command]
         if reply is None:
-            loads = _texts(node, call) if command.durability else []  # a call without its script would wait in vain
+            # a call that Redis has to confirm would wait in vain without its script
+            loads = [] if type(command) is Command else _texts(node, call)
             try:
                 *_, reply = yield from _made(node, loads, call)
             except BusyLoadingError as loading:
@@ -371,7 +372,7 @@ class Exchanges:
             self._raise_if_refused(node, reply)
             raise reply
         command.script.check(reply)
-        if command.durability:
+        if type(command) is not Command:
             node.loaded.add(command.script.sha)
         return Repeated(reply) if reply[0] == b"refused" and command.is_replay else cast("Reply", reply)
 
@@ -515,6 +516,8 @@ def _made(node: Node, before: Calls, commands: Sequence[Command]) -> Exchange[li
     """Make the calls `before`, and run commands, in one round trip. Returns the replies to all of them."""
     confirming = confirmations(commands)
     replies: list[Any] = yield Trip(node, [*before, *_calls(commands), *confirming], commands[0].script.name in FAST)
+    if not confirming:
+        return replies
     end = len(replies) - len(confirming)
     return [*replies[: len(before)], *_with_notes(commands, replies[len(before) : end], replies[end:])]
 
