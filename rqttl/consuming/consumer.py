@@ -25,7 +25,7 @@ from rqttl.consuming.several import Weights
 from rqttl.delivery import Delivery, Settler
 from rqttl.errors import BrokerClosed, InvalidInput, RqttlError
 from rqttl.flows import reading
-from rqttl.flows.steps import Driver, Flow, Step, WaitForWakeup, drive
+from rqttl.flows.steps import Driver, Flow, Step, WaitForWakeup
 from rqttl.runtime.interrupt import Interrupt, Timing, Wakeup
 from rqttl.runtime.stop_signals import StopSignals
 from rqttl.types import Duration, RunCounts
@@ -57,26 +57,33 @@ class Sender:
 
     def fetch(self, flow: Flow[T]) -> T:
         """Carry out a flow. The lock is free while the flow waits for a message, and only then."""
-        is_held = False
-
-        def perform(step: Step) -> Any:
-            if type(step) is not WaitForWakeup:
-                return self._driver.step(step)
-            nonlocal is_held
-            self._lock.release()
-            is_held = False
-            try:
-                return self._driver.step(step)
-            finally:
-                is_held = self._lock.acquire()
-
-        is_held = self._lock.acquire()
+        answer: Any = None
+        failure: BaseException | None = None
         try:
-            return drive(flow, perform)
-        finally:
-            flow.close()  # as above
-            if is_held:  # an interrupt may have come while this thread waited for the lock
-                self._lock.release()
+            while True:
+                with self._lock:
+                    step = self._next_wait(flow, answer, failure)
+                answer, failure = self._step(step)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        except BaseException:
+            with self._lock:
+                flow.close()
+            raise
+
+    def _next_wait(self, flow: Flow[T], answer: Any, failure: BaseException | None) -> WaitForWakeup:
+        while True:
+            step = flow.send(answer) if failure is None else flow.throw(failure)
+            if type(step) is WaitForWakeup:
+                return step
+            answer, failure = self._step(step)
+
+    def _step(self, step: Step) -> tuple[Any, BaseException | None]:
+        try:
+            return self._driver.step(step), None
+        except BaseException as error:  # noqa: BLE001  # the flow decides about it
+            return None, error
 
 
 class Renewer(threading.Thread):

@@ -95,16 +95,14 @@ def test_the_acks_of_a_failed_call_wait_again_in_their_order() -> None:
     assert prefetch.next_acks() == [b"0", b"7", b"1", b"7", b"2", b"7"]
 
 
-class Contended:
+class Contended(nullcontext[None]):
     """A lock for which another thread waits: it comes when the lock is free."""
 
     def __init__(self, other: Callable[[], object]) -> None:
+        super().__init__()
         self._other = other
 
-    def acquire(self) -> bool:
-        return True
-
-    def release(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self._other()
 
 
