@@ -176,10 +176,6 @@ class Broker:
         """Say of each queue that holds ready messages back why it does, and when the next one may go."""
         return self._fast.perform(reading.held_back(self._driver.keyspace, names))
 
-    def check_existing(self, names: Sequence[str]) -> None:
-        """Raise `QueueNotFound` if one of the queues does not exist. One whose node is away counts as existing."""
-        self._fast.perform(reading.check_existing(self._driver.keyspace, names))
-
     # Several queues
 
     def receive(

@@ -421,9 +421,6 @@ class AsyncBroker:
     async def held_back(self, names: Sequence[str]) -> list[str]:
         return await self._fast.perform(reading.held_back(self._driver.keyspace, names))
 
-    async def check_existing(self, names: Sequence[str]) -> None:
-        await self._fast.perform(reading.check_existing(self._driver.keyspace, names))
-
     # Several queues
 
     async def receive(

@@ -26,8 +26,9 @@ from rqttl.checks import MOST_WEIGHT
 from rqttl.cli.common import errors, output, params, running
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.delivery import Delivery
-from rqttl.errors import LeaseLost, OutcomeUnknown
+from rqttl.errors import LeaseLost, OutcomeUnknown, QueueNotFound
 from rqttl.inspector import message_view
+from rqttl.inspector.queues import readable
 from rqttl.runtime.stop_signals import SAME, ignore_at_exit, watching_signals
 from rqttl.units import MAX_DURATION, as_timedelta
 
@@ -123,6 +124,8 @@ def _consume(
     """Consume one queue, or several that exist now. In strict order each message is a new choice of the queue."""
     from redis.exceptions import ConnectionError, TimeoutError  # slow to load: help has no use for them
 
+    from rqttl.broker import fail_fast
+
     if weights is None and len(queues) == 1:
         return broker.queue(queues[0]).consume(min(BATCH, most), lease=lease, wait=wait)
     shares = None
@@ -136,7 +139,9 @@ def _consume(
         queues, weights=shares, prefetch=min(BATCH, most) if shares else 1, lease=lease, wait=wait
     )
     with suppress(ConnectionError, TimeoutError):  # consumers wait for Redis
-        broker.check_existing(queues)  # `consume` raises no `QueueNotFound`
+        found, away = readable(lambda: fail_fast(broker).options(queues))
+        if missing := set(queues).difference(found, away.queues if away else ()):
+            raise QueueNotFound(min(missing, key=queues.index))  # as `consume` does not
     return consumer
 
 
