@@ -53,7 +53,7 @@ def connect(
     an embedded server that nobody has asked for; `embedded://` asks for it. Connections are opened when needed.
 
     `patience`: for how long a call that Redis has certainly not carried out is made again before it raises; `30s` with
-    Sentinel and on a cluster, else four attempts within 1.5 s. `slotted`, or `?slotted=true` in the URL, is for a proxy
+    Sentinel and on a cluster, else five attempts within 1.5 s. `slotted`, or `?slotted=true` in the URL, is for a proxy
     that refuses scripts with keys of several slots: then dead letters for a target in another slot are handed over in
     several steps, as on a cluster. Raises `InvalidInput`, and `EmbeddedUnavailable` if no redis-server can be started.
     """

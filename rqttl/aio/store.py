@@ -59,10 +59,11 @@ class Call:
     `if call.is_open: await call.arrival()`, and then `call.answer`.
     """
 
-    __slots__ = ("_arrival", "answer", "at", "command", "is_open")
+    __slots__ = ("_arrival", "_timer", "answer", "at", "command", "is_open")
 
     def __init__(self, arrival: asyncio.Future[None], command: Command | None) -> None:
         self._arrival = arrival
+        self._timer: asyncio.TimerHandle | None = None
         #: False once the answer is there.
         self.is_open = True
         self.answer: Any = None
@@ -91,14 +92,26 @@ class Call:
         """Set the answer. A later one is too late."""
         if self.is_open:
             self.answer, self.is_open = answer, False
+            if self._timer is not None:
+                self._timer.cancel()
             if not self._arrival.done():
                 self._arrival.set_result(None)
 
-    def end_within(self, seconds: float) -> None:
-        """Wait no longer for the reply than these seconds. A loop that was blocked meanwhile reads it first."""
-        later = self._arrival.get_loop().call_later
-        late = TimeoutError(f"no reply within {seconds:g} s")
-        later(seconds, lambda: self.is_open and later(MOMENT, self.end, late))
+    def end_within(self, seconds: float, late: Callable[[], None]) -> None:
+        """Wait no longer for the reply than these seconds, then call `late`.
+
+        A loop that was blocked meanwhile reads the reply first.
+        """
+        loop = self._arrival.get_loop()
+
+        def end() -> None:
+            late()
+            self.end(TimeoutError(f"no reply within {seconds:g} s"))
+
+        def look() -> None:
+            self._timer = loop.call_later(MOMENT, end)
+
+        self._timer = loop.call_later(seconds, look)
 
 
 @final
@@ -206,6 +219,8 @@ class SharedConnection:
         self._writer: asyncio.StreamWriter = connection._writer  # noqa: SLF001
         #: False once the connection is lost or closed.
         self.usable = True
+        #: True if a caller waited in vain, and no reply has come since: a call may be performed much later.
+        self.is_silent = False
         self._patience, connection.socket_timeout = connection.socket_timeout, None  # `_look` watches the oldest call
         self._reading = self._loop.create_task(self._read())
         if self._writer.is_closing():
@@ -301,6 +316,7 @@ class SharedConnection:
         await self._pool.release(self._connection)
 
     def _take(self, reply: Any) -> None:
+        self.is_silent = False
         if not self._sent:
             raise ContractError(f"connection: a reply without a call: {reply!s:.80}")
         if self._sent[0].take(reply):
@@ -415,6 +431,23 @@ class AsyncNode:
         """Send a script at once, if the connection is open. See `is_usual`."""
         shared = self._shared
         return None if shared is None or not shared.usable or shared.full else shared.send(command)
+
+    def send_briefly(self, command: Command) -> Call | None:
+        """The same for a caller that waits for `STALL` seconds at most."""
+        call = None if self.is_silent else self.send_now(command)
+        if call is not None:
+            call.end_within(STALL, self.fall_silent)
+        return call
+
+    @property
+    def is_silent(self) -> bool:
+        """See `SharedConnection`."""
+        return self._shared is not None and self._shared.usable and self._shared.is_silent
+
+    def fall_silent(self) -> None:
+        """Note that a caller waited in vain."""
+        if self._shared is not None:
+            self._shared.is_silent = True
 
     def send_durable(self, command: Command) -> Call | None:
         """The same for a command that Redis has to confirm. A call without its script would wait in vain."""
@@ -557,10 +590,9 @@ class AsyncStore:
 
     def send_briefly(self, command: Command) -> Call | None:
         """The same for a caller that leaves a node alone that does not answer."""
-        call = self.send_now(command)
-        if call is not None:
-            call.end_within(STALL)
-        return call
+        if self._events.notify is not None or not self.topology.is_known:
+            return None
+        return self.topology.node_of(command.words[1]).send_briefly(command)
 
     def send_durable(self, command: Command) -> Call | None:
         """The same for a command that Redis has to confirm."""
@@ -654,12 +686,15 @@ async def made(trip: Trip, seconds: float | None = None) -> Any:
     limit = FAIL_FAST if trip.fails_fast else STALL if trip.brief else seconds
     if limit is None:
         return await trip.node.round_trip(trip.calls)
+    if trip.node.is_silent:
+        raise NotSent from TimeoutError("no reply to an earlier call")
     making = asyncio.ensure_future(trip.node.round_trip(trip.calls))
     for part in (limit, MOMENT):
         await asyncio.wait([making], timeout=part)
     if making.done():
         return await making
     making.cancel()
+    trip.node.fall_silent()
     raise TimeoutError(f"no reply within {limit:g} s")
 
 
@@ -672,7 +707,7 @@ class Waits:
     """The waits of one client, on connections of `pool`.
 
     A wait that is interrupted shuts down its sending half, and reads to the end: it returns an element that Redis has
-    taken from the list by then. Tasks that call `listen` must not be cancelled.
+    taken from the list by then. A task that calls `listen` and is cancelled may lose an element.
     """
 
     def __init__(self, pool: Any) -> None:

@@ -28,6 +28,7 @@ from rqttl.flows.receive import ReceiveResult, lease_ms
 from rqttl.flows.steps import ENDED, Flow, Now, Read, WaitForWakeup
 from rqttl.outages import TEMPORARY, doubled, is_away, refuses_for_now
 from rqttl.protocol.commands import BATCH, Presence, QueueConfig
+from rqttl.protocol.contract import Ok
 from rqttl.protocol.keys import META, Keyspace
 from rqttl.protocol.replies import milliseconds
 from rqttl.runtime.interrupt import Interrupt, Timing
@@ -106,8 +107,17 @@ class Session(Generic[D]):
         """
         finished, replay = self.prefetch.next_acks(), self.prefetch.is_in_doubt
         try:
-            claimed = yield from receive.receive_once(
-                self.queue, count, lease, presence=presence, finished=finished, replay=replay, config=config
+            return (
+                yield from receive.receive_once(
+                    self.queue,
+                    count,
+                    lease,
+                    presence=presence,
+                    finished=finished,
+                    replay=replay,
+                    config=config,
+                    answered=lambda answer: self._record(self.prefetch.confirm(), answer),
+                )
             )
         except QueueNotFound:
             for ack in self.prefetch.confirm():
@@ -117,8 +127,6 @@ class Session(Generic[D]):
         except BaseException:
             self.prefetch.put_back()
             raise
-        self._record(self.prefetch.confirm(), claimed)
-        return claimed
 
     def report(self, ttl: int = 0, *, leaves: bool = False, ticket: bytes = b"") -> Flow[None]:
         """Send all waiting acks. Show that the consumer is present for `ttl` ms, or that it leaves the queue.
@@ -173,13 +181,13 @@ class Session(Generic[D]):
         if again:
             again.ask()
 
-    def _record(self, sent: Sequence[Delivered], claimed: ReceiveResult) -> None:
+    def _record(self, sent: Sequence[Delivered], answer: Ok) -> None:
         """Record a successful call: log and count the acks that missed."""
         self.schedule.contacted()
-        for ack in prefetch.missed(sent, claimed.lost):
+        for ack in prefetch.missed(sent, answer.lost):
             self.prefetch.late.add(ack)
             logger.warning("queue %s: ack of %s came after its lease had ended", ack.queue, ack.id)
-        for ack in prefetch.missed(sent, claimed.unknown):
+        for ack in prefetch.missed(sent, answer.unknown):
             self.prefetch.unknown.add(ack)
             logger.warning(
                 "queue %s: ack of %s: no reply before its lease ended; it may or may not have been applied",
@@ -280,22 +288,28 @@ class Session(Generic[D]):
             self.prefetch.fetched.extend(unseen)  # for the next attempt
             raise
 
-    def leave(self, ticket: bytes = b"") -> Flow[None]:
+    def leave(self) -> Flow[None]:
         """Send all acks, give back the deliveries that were not handed out, and leave the queue."""
         try:
-            yield from self.report(leaves=True, ticket=ticket)
+            yield from self.leave_queue()
         except TEMPORARY as error:
-            if self.prefetch.has_acks or self.prefetch.fetched or not is_away(error):
+            if not is_away(error) or any(part.has_acks or part.fetched for part in self.parts.values()):
                 raise
             logger.info("queue %s: the consumer left while Redis was away", self.queue)
+        for name, part in self.parts.items():
+            unsettled = sum(map(len, part.leases().values()))
+            if unsettled:
+                logger.warning(
+                    "queue %s: the consumer ended with %d of its messages unsettled; "
+                    "they come again when their leases end",
+                    name,
+                    unsettled,
+                )
+
+    def leave_queue(self, ticket: bytes = b"") -> Flow[None]:
+        """Leave, without a word about it."""
+        yield from self.report(leaves=True, ticket=ticket)
         yield from self.release_unseen()
-        unsettled = sum(map(len, self.prefetch.leases().values()))
-        if unsettled:
-            logger.warning(
-                "queue %s: the consumer ended with %d of its messages unsettled; they come again when their leases end",
-                self.queue,
-                unsettled,
-            )
 
 
 class SharedSession(Session[D]):
@@ -312,26 +326,31 @@ class SharedSession(Session[D]):
         self._is_fetching = False
 
     def _each(self, call: Callable[[Session[D]], Flow[Any]], *, at_end: bool = False) -> Flow[Renewed]:
-        """Perform a flow for each queue. A failure ends no other one, unless Redis is away.
+        """Perform a flow for each queue. A failure ends no other one but those on a node that is away.
 
-        Queues of a node that is away rest; `at_end` only those without acks, and messages to give back.
+        Queues of such a node rest; `at_end` only those without acks, and messages to give back.
         """
         renewed: Renewed = {}
         failure: Exception | None = None
+        failed: dict[Any, Exception] = {}
         queues = self._queues
         for name in sorted(self._of, key=queues.is_away):
-            part = self.parts[name]
-            rests = queues.is_away(name) and not (part.has_acks or part.fetched) if at_end else queues.rests(name)
+            part, node = self.parts[name], queues.node_of(name)
+            is_idle = not (part.has_acks or part.fetched)
+            if node in failed:
+                failure = failure if is_idle else failed[node]
+                continue
+            if queues[name].is_missing or (is_idle and queues.is_away(name) if at_end else queues.rests(name)):
+                continue
             try:
                 with nullcontext() if at_end else queues.sparing(name):
-                    if not (queues[name].is_missing or rests):
-                        renewed.update((yield from call(self._of[name])) or {})
+                    renewed.update((yield from call(self._of[name])) or {})
             except QueueNotFound:
                 self._queues.miss(name, (yield Now()), logger)
             except (*TEMPORARY, RqttlError) as error:
                 failure = error
                 if is_away(error):
-                    break
+                    failed[node] = error
         if failure is not None:
             raise failure
         return renewed
@@ -395,7 +414,12 @@ class SharedSession(Session[D]):
         queue = self._queues[session.queue]
         if queue.is_awaited:
             queue.until, queue.is_awaited = None, False
-            yield from self._claim_of(None, session.queue, 0, 0, self._queues.ask(session.queue)[1])
+            ticket = self._queues.ask(session.queue)[1]
+            try:
+                yield from self._claim_of(None, session.queue, 0, 0, ticket)
+            except BaseException:
+                self._queues.woken(session.queue, ticket)  # it may still be good
+                raise
 
     def report(self, ttl: int = 0, *, leaves: bool = False, ticket: bytes = b"") -> Flow[None]:
         """See `Session`."""
@@ -420,10 +444,10 @@ class SharedSession(Session[D]):
         """See `Session`."""
         yield from self._each(lambda session: session.release_unseen())
 
-    def leave(self, ticket: bytes = b"") -> Flow[None]:
+    def leave_queue(self, ticket: bytes = b"") -> Flow[None]:
         """See `Session`."""
         del ticket  # each queue has its own
-        yield from self._each(lambda session: session.leave(self._queues.ask(session.queue)[1]), at_end=True)
+        yield from self._each(lambda session: session.leave_queue(self._queues.ask(session.queue)[1]), at_end=True)
 
 
 def announce_renewal(events: Events, renewed: Renewed) -> None:

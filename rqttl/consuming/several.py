@@ -137,6 +137,10 @@ class Queues(dict[str, _Queue]):
 
     # Nodes that are away
 
+    def node_of(self, name: str) -> Any:
+        """Return the node of a queue; one for all where one that is away holds up all."""
+        return None if self._outages is None else self._node_of(name)
+
     def is_away(self, name: str) -> bool:
         """Return True if the node of a queue is away, as far as it was asked."""
         return bool(self._outages) and self._node_of(name) in self._outages
@@ -155,13 +159,14 @@ class Queues(dict[str, _Queue]):
     @contextmanager
     def sparing(self, name: str) -> Iterator[None]:
         """Let the queues of a node rest if this block, a call for one of them, finds it away."""
+        node = self.node_of(name)  # afterwards another one may have the queue
         try:
             yield
         except Exception as error:
             cause = error.__cause__ if isinstance(error, OutcomeUnknown) else error
             if self._outages is None or not is_away(cause):
                 raise
-            self._outages.failed(self._node_of(name), error)
+            self._outages.failed(node, error)
             self.rest()
 
     def pause(self, began: float, now: int) -> Flow[None]:
@@ -324,7 +329,8 @@ def receive(
     queues.follow(dict.fromkeys(names))
     for name in queues.candidates(0):
         with queues.sparing(name):
-            yield GetConfig(name)  # a missing queue is told before a message is taken
+            if not queues.rests(name):
+                yield GetConfig(name)  # a missing queue is told before a message is taken
 
     def claim(name: str, count: int, block: int, ticket: bytes) -> Flow[ReceiveResult]:
         own = Presence(consumer, block, 0, ticket) if consumer else ABSENT
@@ -341,7 +347,8 @@ def receive(
         failure = error
     for name in [name for name, queue in queues.items() if queue.is_awaited]:
         with suppress(QueueNotFound), queues.sparing(name):
-            yield from claim(name, 0, 0, queues.ask(name)[1])
+            if not queues.rests(name):
+                yield from claim(name, 0, 0, queues.ask(name)[1])
     if failure and not batches:
         raise failure
     return batches

@@ -12,6 +12,7 @@ from rqttl.errors import PoolExhausted
 from rqttl.flows.steps import ABANDONED, ENDED, Flow, Now, WaitForWakeup, with_config
 from rqttl.protocol import commands
 from rqttl.protocol.commands import ABSENT, BATCH, Command, Presence, QueueConfig, Word
+from rqttl.protocol.contract import Ok
 from rqttl.types import Duration
 from rqttl.units import MAX_DURATION
 
@@ -52,10 +53,12 @@ def receive_once(
     replay: bool = False,
     now: Word = "",
     config: QueueConfig | None = None,
+    answered: Callable[[Ok], None] | None = None,
 ) -> Flow[ReceiveResult]:
     """Make one receive call, with `config` or that of the cache. Repeat it while it meets expired messages only.
 
-    It settles the deliveries `finished` as acked. With `replay` an earlier call may have done so.
+    The first one settles the deliveries `finished` as acked. With `replay` an earlier call may have done so.
+    `answered` is told each answer.
     """
     used: QueueConfig
 
@@ -70,6 +73,8 @@ def receive_once(
     unknown: list[bytes] = []
     while True:
         values = yield from with_config(queue, build, config)
+        if answered is not None:
+            answered(values)
         lost += values.lost  # an empty list may come as an empty text
         unknown += values.unknown  # as above
         if values.messages or not values.more or not count:

@@ -1,5 +1,6 @@
 """Nodes that die, hang or hand over: what was confirmed is kept, everybody goes on, other nodes notice nothing."""
 
+import asyncio
 import itertools
 import signal
 import threading
@@ -19,6 +20,7 @@ from typing_extensions import Self
 
 import rqttl
 from rqttl.cli import cli
+from rqttl.flows.receive import receive_once
 from rqttl.metrics.collecting import QueueCollector
 from rqttl.protocol.keys import Keyspace, slot_of
 from rqttl.reaper import Reaper
@@ -214,7 +216,7 @@ def test_what_was_confirmed_is_kept_and_everybody_goes_on(
 @pytest.fixture
 def plain(launch: Callable[..., Server]) -> Iterator[ClusterServers]:
     """Three nodes that keep their data on disk."""
-    cluster = ClusterServers(launch, node_timeout=500, appendonly="yes")
+    cluster = ClusterServers(launch, node_timeout=500, appendonly="yes", appendfsync="always")
     yield cluster
     cluster.remove()
 
@@ -476,6 +478,26 @@ def test_several_queues_go_on_while_the_node_of_one_is_away_and_with_all_when_it
             delivery.ack()
         assert (other.queue(gone).stats().redelivered, deliveries.lost) == (0, [])
     assert [getattr(record, "event", "") for record in caplog.records].count("redis_recovered") == 1
+
+
+def test_asyncio_sends_nothing_more_to_a_node_that_owes_a_reply(plain: ClusterServers) -> None:
+    """All that was sent would be performed once the node goes on: messages that nobody has."""
+
+    async def run() -> None:
+        async with rqttl.connect_async(plain.url()) as broker:
+            queue = await broker.declare_queue(QUEUES[SHARED])
+            await queue.enqueue_many([b"x"] * 9)
+            assert await broker.receive([queue.name])
+            fast = broker._driver.failing_fast()
+            go_on = pause(plain.servers[SHARED], plain.servers[SHARED])
+            for _ in range(3):
+                with pytest.raises(redis.TimeoutError):
+                    await fast.perform(receive_once(queue.name, 1, None))
+            go_on()
+            assert (await queue.stats()).leased == 2
+            assert (await fast.perform(receive_once(queue.name, 1, None))).entries
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("interface", INTERFACES)

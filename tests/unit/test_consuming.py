@@ -13,16 +13,16 @@ import redis
 from redis.exceptions import ConnectionError
 
 from rqttl import Delivery, InvalidInput, OutcomeUnknown, PoolExhausted, QueueNotFound, QueueOptions, Worker
-from rqttl.consuming.base import Session, patiently
+from rqttl.consuming.base import Session, SharedSession, patiently
 from rqttl.consuming.consumer import Consumer, Sender
 from rqttl.consuming.prefetch import CONSUMER_TTL_MS, Prefetch, RenewalSchedule, missed
-from rqttl.consuming.several import Queues, take
+from rqttl.consuming.several import Queues, receive, take
 from rqttl.delivery import LEFT, LOST, UNKNOWN, Settler
 from rqttl.events import RenewalEvent
 from rqttl.flows.receive import ReceiveResult
-from rqttl.flows.steps import ABANDONED, ENDED, Flow, Now, WaitForWakeup
+from rqttl.flows.steps import ABANDONED, ENDED, Flow, GetConfig, Now, WaitForWakeup, drive
 from rqttl.outages import Outages
-from rqttl.protocol.commands import BATCH, Command, Options
+from rqttl.protocol.commands import ABSENT, BATCH, Command, Options, QueueConfig
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt, Timing, Wakeup
 from rqttl.testing import fake_broker
@@ -36,7 +36,12 @@ def unused(*_: object) -> None:
 
 SETTLER = Settler(unused)
 
-KNOWN = Options.plain(QueueOptions.read("orders", {"lease": "30s"})).config(Keyspace(), b"v1")
+
+def config_of(queue: str) -> QueueConfig:
+    return Options.plain(QueueOptions.read(queue, {"lease": "30s"})).config(Keyspace(), b"v1")
+
+
+KNOWN = config_of("orders")
 
 
 @pytest.mark.parametrize("patched", ["threading", "socket"])
@@ -130,6 +135,23 @@ def test_acks_of_a_fetch_without_a_reply_are_in_doubt_for_the_renewer_that_waite
         Sender(driver, cast("threading.Lock", Contended(renewer))).fetch(session.fetch(1, None, 0, 1))
 
     assert replays == [False, True]
+
+
+def test_an_ack_that_was_applied_is_not_sent_again_if_the_call_goes_on_and_fails() -> None:
+    class Lost(Canned):
+        def step(self, step: Any) -> Any:
+            if self.asked:
+                raise redis.ConnectionError("away")
+            return super().step(step)
+
+    driver = Lost(receive=[received(more=1)])
+    session = Session[Delivery](driver.keyspace, "orders", 1, Interrupt(), unused)
+    session.prefetch.finish(delivery(1))
+
+    with pytest.raises(redis.ConnectionError):
+        driver.perform(session.claim(None, 1, ABSENT))
+
+    assert not session.prefetch.has_acks
 
 
 def test_a_lease_is_renewed_for_as_long_as_a_handler_has_renewed_it() -> None:
@@ -342,6 +364,50 @@ def test_only_queues_of_a_node_that_is_away_rest() -> None:
     assert queues.candidates(0) == ["b"]
     meet("b", OutcomeUnknown("b", "renew"), redis.TimeoutError())
     assert queues.candidates(0) == []
+
+
+@pytest.mark.parametrize("held, asked", [("abc", ["a1", "b"]), ("b", ["a1", "b"]), ("a2", ["a1", "b"])], ids=str)
+def test_a_consumer_that_leaves_asks_a_node_that_is_away_once_and_all_others(held: str, asked: list[str]) -> None:
+    outages = Outages(SimpleNamespace(nodes=["a", "b"], name_of=str), lambda: 0, logging.getLogger("test"))
+    fast, seen = SimpleNamespace(keyspace=Keyspace(), outages=outages, node_of=lambda name: name[0]), list[str]()
+    session = SharedSession[Delivery](fast, {"a1": None, "a2": None, "b": None}, 9, Interrupt(), unused)
+    for name, part in session.parts.items():
+        if held in ("abc", name):
+            part.finish(delivery(1))
+
+    def perform(step: Any) -> Any:
+        if type(step) is GetConfig:
+            return config_of(step.queue)
+        seen.append(step.queue)
+        if step.queue != "b":
+            raise redis.ConnectionError("away")
+        return received()
+
+    with nullcontext() if held == "b" else pytest.raises(redis.ConnectionError):
+        drive(session.leave(), perform)
+
+    assert seen == asked
+    assert [name for name, part in session.parts.items() if part.has_acks] == [
+        name for name in ("a1", "a2") if held in ("abc", name)
+    ]
+
+
+def test_a_call_for_several_queues_asks_a_node_that_is_away_once() -> None:
+    outages = Outages(SimpleNamespace(nodes=["a", "b"], name_of=str), lambda: 0, logging.getLogger("test"))
+    fast, asked = SimpleNamespace(outages=outages, node_of=lambda name: name[0]), list[str]()
+
+    def perform(step: Any) -> Any:
+        if type(step) is Now:
+            return 0
+        asked.append(step.queue)
+        if step.queue != "b":
+            raise redis.TimeoutError
+        return config_of(step.queue) if type(step) is GetConfig else received()
+
+    drive(receive(fast, ["a1", "a2", "b"], 1, None, None, auto_ack=False), perform)
+
+    assert set(asked) == {"a1", "b"}
+    assert asked.count("a1") == 1
 
 
 def test_a_claim_takes_the_share_of_its_queue_among_those_that_may_have_messages() -> None:
