@@ -23,16 +23,13 @@ PERIOD = 240_000
 class ReceiveResult(NamedTuple):
     """The result of one receive: entries `(sequence, header, body)`, and one lease token for all of them.
 
-    `lost` and `unknown` are sequences of deliveries that the call could not settle. `due` is the time of the next due
-    work in ms. `more`: the call met expired messages only.
+    `due` is the time of the next due work in ms. `more`: the call met expired messages only.
     """
 
     config: QueueConfig
     entries: Sequence[tuple[bytes, bytes, bytes]]
     token: bytes
     failures: dict[bytes, int]
-    lost: Sequence[bytes]
-    unknown: Sequence[bytes]
     now: int
     due: int | None
     more: bool
@@ -69,14 +66,10 @@ def receive_once(
         command = commands.receive(config, count, ms, auto_ack=auto_ack, presence=presence, finished=finished, now=now)
         return command.as_replay() if replay else command
 
-    lost: list[bytes] = []
-    unknown: list[bytes] = []
     while True:
         values = yield from with_config(queue, build, config)
         if answered is not None:
             answered(values)
-        lost += values.lost  # an empty list may come as an empty text
-        unknown += values.unknown  # as above
         if values.messages or not values.more or not count:
             failures, due, words = values.failures, values.due, values.messages
             return ReceiveResult(
@@ -84,8 +77,6 @@ def receive_once(
                 list(zip(words[::3], words[1::3], words[2::3], strict=True)),
                 values.token,
                 dict(zip(failures[::2], map(int, failures[1::2]), strict=True)) if failures else {},
-                lost,
-                unknown,
                 values.now,
                 int(due) if due else None,
                 bool(values.more),

@@ -13,6 +13,7 @@ from rqttl.flows import queues, receive, single, steps
 from rqttl.options import CONTROLS
 from rqttl.protocol import commands
 from rqttl.protocol.commands import ABSENT, Command, Presence
+from rqttl.protocol.contract import Ok
 from rqttl.units import as_datetime
 from tests.contract.clocked import ms
 from tests.model import strategies
@@ -221,14 +222,23 @@ class QueueMachine(PolicyRules):
             expected.append(taken if first else Taken(taken.messages, expected[0].lost))
 
         broker = self.clients[who]
-        flow = receive.receive_once(name, count, lease, auto_ack=auto, presence=presence, finished=words_of(finished))
-        if again:
-            flow = _marked(flow, "receive")
+        answers = list[Ok]()
+        flow = receive.receive_once(
+            name,
+            count,
+            lease,
+            auto_ack=auto,
+            presence=presence,
+            finished=words_of(finished),
+            replay=again,
+            answered=answers.append,
+        )
         claimed = self.act(who, flow, "receive", apply, deaf=dies, again=True)
         taken = expected[-1]
         assert [entry[0] for entry in claimed.entries] == [m.seq for m in taken.messages]
         assert [entry[2] for entry in claimed.entries] == [m.body for m in taken.messages]
-        assert (list(claimed.lost), list(claimed.unknown)) == (taken.lost, unknown)
+        assert [seq for answer in answers for seq in answer.lost] == taken.lost
+        assert [seq for answer in answers for seq in answer.unknown] == unknown
         assert claimed.failures == {m.seq: m.failures for m in taken.messages if m.failures}
         for m in taken.messages:
             assert (claimed.token == b"") == auto

@@ -292,7 +292,7 @@ class OneByOne(Drive):
     @staticmethod
     def _claim(*words: Any) -> Flow[ReceiveResult | None]:
         entries: list[Any] = yield cast("Any", words)  # the test answers it
-        return ReceiveResult(known(), entries, b"", {}, [], [], 1000, None, False)
+        return ReceiveResult(known(), entries, b"", {}, 1000, None, False)
 
     def claims(self, count: int, waits: bool, at: int = 0) -> None:
         """Both queues are asked for so many messages, to wait or not, and are empty."""
