@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from typing_extensions import Self
+
 from rqttl.runtime.stop_signals import SAME
 from tests.waiting import PATIENCE, until
 
@@ -78,6 +80,11 @@ class WorkerProcess:
     def end(self) -> int:
         """Wait for the end. Returns the exit code."""
         return self.process.wait(PATIENCE)
+
+    def finished(self) -> Self:
+        """Wait for its end, which has to be a good one. Returns the worker."""
+        assert self.end() == 0, self.log()
+        return self
 
     def stop(self) -> int:
         """Stop it by SIGTERM. Returns the exit code."""
