@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +117,24 @@ class Server:
     def start(self) -> None:
         """Start again after `kill` or `stop`, in the same folder, on the same socket."""
         self.process = self._launch()
+
+    @contextmanager
+    def down(self) -> Iterator[None]:
+        """The process is killed, and starts again at the end of the block."""
+        self.kill()
+        try:
+            yield
+        finally:
+            self.start()
+
+    @contextmanager
+    def hanging(self) -> Iterator[None]:
+        """The process answers nobody within the block."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
 
     def remove(self) -> None:
         """End the process and delete its folder."""

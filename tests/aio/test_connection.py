@@ -4,10 +4,10 @@ import asyncio
 import gc
 import os
 import random
-import signal
 import warnings
 from collections import Counter
 from collections.abc import Callable, Generator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -225,13 +225,10 @@ def test_calls_go_over_an_encrypted_line_and_over_the_next_one(
             queue = await broker.declare_queue("q")
             await queue.enqueue(b"x")
             first: Any = broker._driver.store.topology.nodes[0]._shared
-            server.process.send_signal(signal.SIGSTOP)  # so that no bytes of the calls can leave
-            try:
+            with server.hanging():  # so that no bytes of the calls can leave
                 calls = asyncio.gather(*[queue.enqueue(b"x" * 50_000) for _ in range(400)])
                 while not held:
                     await asyncio.sleep(0)
-            finally:
-                server.process.send_signal(signal.SIGCONT)
             await calls
             assert set(held) == {first}
             first._writer.transport.abort()
@@ -397,13 +394,10 @@ def test_no_way_to_close_leaves_a_socket_open(
         if way == "new connections":
             broker._driver.store.renew()
             await queue.stats()
-        for one in paused:
-            one.process.send_signal(signal.SIGSTOP)  # it answers no end of TLS
-        try:
-            await broker.aclose()
-        finally:
+        with ExitStack() as stack:
             for one in paused:
-                one.process.send_signal(signal.SIGCONT)
+                stack.enter_context(one.hanging())  # it answers no end of TLS
+            await broker.aclose()
         await asyncio.wait(waits)
         assert waits[0].cancelled() or waits[0].exception()
 

@@ -1,7 +1,6 @@
 """`rqttl stats`: frames from snapshots made up here; and live on a terminal, while it, Redis and the queues change."""
 
 import re
-import signal
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -201,11 +200,8 @@ def test_a_redis_that_hangs_does_not_keep_ctrl_c(start_server: Callable[..., Ser
 
     with Terminal(*WATCH, "--url", server.url) as terminal:
         terminal.until("orders")
-        server.process.send_signal(signal.SIGSTOP)
-        try:
+        with server.hanging():
             assert terminal.interrupt() == 0
-        finally:
-            server.process.send_signal(signal.SIGCONT)
 
     assert terminal.raw.count(LEAVE) == 1
 

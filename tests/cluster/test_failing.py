@@ -2,12 +2,11 @@
 
 import asyncio
 import itertools
-import signal
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -159,39 +158,30 @@ def epoch(server: Server) -> int:
         return int(client.cluster("INFO")["cluster_current_epoch"])
 
 
-def kill(primary: Server, _: Server) -> Callable[[], None]:
-    primary.kill()
-    return primary.start
+#: Lets a node be away within a block.
+How = Callable[[Server], AbstractContextManager[None]]
+AWAY = pytest.mark.parametrize("how", [Server.down, Server.hanging])
 
 
-def pause(primary: Server, _: Server) -> Callable[[], None]:
-    primary.process.send_signal(signal.SIGSTOP)
-    return partial(primary.process.send_signal, signal.SIGCONT)
-
-
-def hand_over(_: Server, replica: Server) -> Callable[[], None]:
+@contextmanager
+def hand_over(replica: Server) -> Iterator[None]:
     with replica.client() as client:
         client.execute_command("CLUSTER", "FAILOVER")
-    return lambda: None
+    yield
 
 
-@pytest.mark.parametrize("node, how", [(0, kill), (1, pause), (2, hand_over)])
-def test_what_was_confirmed_is_kept_and_everybody_goes_on(
-    replicated: ClusterServers, node: int, how: Callable[[Server, Server], Callable[[], None]]
-) -> None:
+@pytest.mark.parametrize("node, how", [(0, Server.down), (1, Server.hanging), (2, hand_over)])
+def test_what_was_confirmed_is_kept_and_everybody_goes_on(replicated: ClusterServers, node: int, how: How) -> None:
     """Each way to lose a primary has a node of its own, so the three use one cluster."""
     primary, replica = replicated.servers[node], replicated.servers[node + 3]
     replicated.flush()
     lost, before = int(how is not hand_over), epoch(replica)
     threads, tasks = (Users(interface, replicated.url(), lost) for interface in INTERFACES)
     with threads, tasks:
-        come_back = how(primary, replica)
-        try:
+        with how(replica if how is hand_over else primary):
             until(lambda: role_of(replica) == "master")
             for users in (threads, tasks):
                 users.go_on()
-        finally:
-            come_back()
         until(lambda: role_of(primary) == "slave")  # what it took since the failover is gone now
         with rqttl.connect(replicated.url()) as broker:
             for users in (threads, tasks):
@@ -269,7 +259,7 @@ def test_a_caller_does_not_wait_for_a_target_that_hangs_and_its_dead_letter_arri
     for module in ("store.connections", "aio.store"):
         monkeypatch.setattr(f"rqttl.{module}.SOCKET_TIMEOUT", 3600.0)  # who waits hangs, too
     source, target, _ = QUEUES
-    url, hung = plain.url(), plain.servers[1].process
+    url = plain.url()
     with rqttl.connect(url) as broker, closing(connect_by(interface, url)) as caller:
         broker.declare_queue(target)
         queue = broker.declare_queue(source, dead_letter=target)
@@ -277,11 +267,8 @@ def test_a_caller_does_not_wait_for_a_target_that_hangs_and_its_dead_letter_arri
         (delivery,) = caller.queue(source).receive_many(1)
         if interface == "asyncio":
             caller.stats()  # now it has a connection to each node
-        hung.send_signal(signal.SIGSTOP)
-        try:
+        with plain.servers[1].hanging():
             delivery.reject()
-        finally:
-            hung.send_signal(signal.SIGCONT)
 
         until(lambda: queue.stats().enqueued and broker.queue(target).stats().ready)
 
@@ -324,9 +311,9 @@ def test_what_many_queues_answer_while_a_node_is_away(plain: ClusterServers, mon
         assert command == ["doctor"] or all(name in result.stdout for name in there)
 
 
-@pytest.mark.parametrize("how", [kill, pause])
+@AWAY
 def test_a_command_that_looks_does_not_insist_and_says_what_is_there_and_what_is_not(
-    plain: ClusterServers, how: Callable[[Server, Server], Callable[[], None]], monkeypatch: pytest.MonkeyPatch
+    plain: ClusterServers, how: How, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rqttl.store.cluster.PATIENCE", 5.0)
     monkeypatch.setattr("rqttl.store.cluster.FAIL_FAST", 1.0)
@@ -362,8 +349,7 @@ def test_a_command_that_looks_does_not_insist_and_says_what_is_there_and_what_is
     }
     for node, rows in answers.items():
         until(plain.agrees)
-        come_back = how(plain.servers[node], plain.servers[node])
-        try:
+        with how(plain.servers[node]):
             for command, (code, out, err) in rows:
                 result = CliRunner(env={"RQTTL_URL": plain.url()}).invoke(cli, command)
                 lines = result.stderr.splitlines()
@@ -372,8 +358,6 @@ def test_a_command_that_looks_does_not_insist_and_says_what_is_there_and_what_is
                 assert all(word in result.stdout for word in out), (command, result.stdout)
                 assert code == 0 or f"127.0.0.1:{plain.ports[node]}" in lines[-1], (command, lines)
                 assert gone not in result.stdout, command
-        finally:
-            come_back()
 
 
 def test_the_doctor_names_a_replica_that_is_away(replicated: ClusterServers) -> None:
@@ -404,17 +388,16 @@ def test_while_the_node_of_the_policies_is_away_a_queue_of_another_node_is_found
         broker.queue(name).enqueue(b"x")
 
 
-@pytest.mark.parametrize("how", [kill, pause])
+@AWAY
 def test_nothing_that_concerns_living_nodes_waits_for_the_node_of_the_shared_keys(
-    plain: ClusterServers, how: Callable[[Server, Server], Callable[[], None]]
+    plain: ClusterServers, how: How
 ) -> None:
     source, target = (name for node, name in enumerate(QUEUES) if node != SHARED)
     handled = list[object]()
     with rqttl.connect(plain.url(), patience="1h") as broker:
         broker.declare_queue(source, dead_letter=target).enqueue_many([b"1", b"2", b"3"])
         deliveries = broker.queue(source).receive_many(2)
-        come_back = how(plain.servers[SHARED], plain.servers[SHARED])
-        try:
+        with how(plain.servers[SHARED]):
             deliveries[0].reject()  # makes the target
             assert [letter.body for letter in broker.queue(target).peek()] == [b"1"]
             for command in (
@@ -428,18 +411,12 @@ def test_nothing_that_concerns_living_nodes_waits_for_the_node_of_the_shared_key
             worker = rqttl.Worker(broker, [f"{target[:-1]}?", source], call=handled.append, processes=0)
             with running(worker):
                 until(lambda: handled)
-        finally:
-            come_back()
 
 
-@pytest.mark.parametrize("how", [kill, pause])
+@AWAY
 @pytest.mark.parametrize("interface", INTERFACES)
 def test_several_queues_go_on_while_the_node_of_one_is_away_and_with_all_when_it_is_back(
-    plain: ClusterServers,
-    interface: str,
-    how: Callable[[Server, Server], Callable[[], None]],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    plain: ClusterServers, interface: str, how: How, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     away = (SHARED + 1) % 3
     there, gone = QUEUES[SHARED], QUEUES[away]
@@ -460,8 +437,7 @@ def test_several_queues_go_on_while_the_node_of_one_is_away_and_with_all_when_it
         with broker.consume([gone, there], prefetch=2, wait="10s") as deliveries:
             other.queue(gone).enqueue(b"held")
             held = next(deliveries)
-            come_back = how(plain.servers[away], plain.servers[away])
-            try:
+            with how(plain.servers[away]):
                 for body in ("1", "2", "3"):
                     sent(body, lambda: next(deliveries))
                 sent("4", lambda: broker.receive([gone, there])[0])
@@ -469,8 +445,6 @@ def test_several_queues_go_on_while_the_node_of_one_is_away_and_with_all_when_it
                 other.queue(there).enqueue(b"5")
                 result = CliRunner(env={"RQTTL_URL": plain.url()}).invoke(cli, ["receive", gone, there])
                 assert (result.exit_code, result.stdout) == (0, "5\n"), result.output
-            finally:
-                come_back()
             held.ack()
             other.queue(gone).enqueue(b"back")
             delivery = next(deliveries)
@@ -489,11 +463,10 @@ def test_asyncio_sends_nothing_more_to_a_node_that_owes_a_reply(plain: ClusterSe
             await queue.enqueue_many([b"x"] * 9)
             assert await broker.receive([queue.name])
             fast = broker._driver.failing_fast()
-            go_on = pause(plain.servers[SHARED], plain.servers[SHARED])
-            for _ in range(3):
-                with pytest.raises(redis.TimeoutError):
-                    await fast.perform(receive_once(queue.name, 1, None))
-            go_on()
+            with plain.servers[SHARED].hanging():
+                for _ in range(3):
+                    with pytest.raises(redis.TimeoutError):
+                        await fast.perform(receive_once(queue.name, 1, None))
             assert (await queue.stats()).leased == 2
             assert (await fast.perform(receive_once(queue.name, 1, None))).entries
 
@@ -508,11 +481,10 @@ def test_several_queues_wait_for_the_node_that_has_all_of_them(plain: ClusterSer
             broker.declare_queue(name, lease="1h").enqueue(b"x")
         with ThreadPoolExecutor(1) as pool, broker.consume(queues, wait=0) as deliveries:
             for take in (lambda: broker.receive(queues)[0], lambda: next(deliveries)):
-                come_back = kill(plain.servers[SHARED], plain.servers[SHARED])
-                taken = pool.submit(take)
-                threading.Event().wait(1.5)
-                assert not taken.done()
-                come_back()
+                with plain.servers[SHARED].down():
+                    taken = pool.submit(take)
+                    threading.Event().wait(1.5)
+                    assert not taken.done()
                 taken.result().ack()
 
 
@@ -555,14 +527,10 @@ def test_a_command_for_a_queue_that_is_away_says_so_and_keeps_its_wait(
     assert (f"127.0.0.1:{port}" in end, "; nothing was stored; " in end) == (True, True)
 
 
-@pytest.mark.parametrize("how", [kill, pause])
+@AWAY
 @pytest.mark.parametrize("interface", INTERFACES)
 def test_a_consumer_keeps_its_leases_while_the_node_of_the_roster_is_away(
-    plain: ClusterServers,
-    interface: str,
-    how: Callable[[Server, Server], Callable[[], None]],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    plain: ClusterServers, interface: str, how: How, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("rqttl.consuming.heartbeat.PERIOD", 100)
     renewals = list[rqttl.RenewalEvent]()
@@ -572,11 +540,10 @@ def test_a_consumer_keeps_its_leases_while_the_node_of_the_roster_is_away(
         queue.enqueue(b"x")
         with queue.consume() as deliveries:
             delivery = next(deliveries)
-            come_back = how(plain.servers[SHARED], plain.servers[SHARED])
-            before = len(renewals)
-            until(lambda: len(renewals) > before + 5)
-            delivery.ack()
-            come_back()
+            with how(plain.servers[SHARED]):
+                before = len(renewals)
+                until(lambda: len(renewals) > before + 5)
+                delivery.ack()
             until(lambda: queue.stats(sweep=False).acked)
         assert (queue.stats().redelivered, deliveries.lost) == (0, [])
     assert [record.name for record in caplog.records] == ["rqttl.heartbeat"]

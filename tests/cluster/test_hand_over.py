@@ -2,11 +2,10 @@
 
 import asyncio
 import logging
-import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -40,21 +39,14 @@ def die(queue: Queue, *texts: bytes) -> None:
 @contextmanager
 def away(cluster: ClusterServers, server: Server, how: str) -> Iterator[None]:
     """Within the block a node hangs, is dead, or has no memory left."""
-    if how == "is full":
-        cluster.ask(server, "CONFIG", "SET", "maxmemory", 1)
-    else:
-        server.process.send_signal(signal.SIGSTOP if how == "hangs" else signal.SIGKILL)
-    try:
-        yield
-    finally:
+    with ExitStack() as stack:
+        stack.callback(until, cluster.agrees)
         if how == "is full":
-            cluster.ask(server, "CONFIG", "SET", "maxmemory", 0)
-        elif how == "hangs":
-            server.process.send_signal(signal.SIGCONT)
+            cluster.ask(server, "CONFIG", "SET", "maxmemory", 1)
+            stack.callback(cluster.ask, server, "CONFIG", "SET", "maxmemory", 0)
         else:
-            server.process.wait()
-            server.start()
-        until(cluster.agrees)
+            stack.enter_context(server.hanging() if how == "hangs" else server.down())
+        yield
 
 
 @pytest.mark.parametrize("how", ["hangs", "is dead", "is full"])

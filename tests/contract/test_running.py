@@ -29,7 +29,7 @@ from rqttl.testing import dead_letters
 from tests.contract.clocked import START, Clocked, at
 from tests.contract.looks import Renewals, dead, description, fail, forget, one, ready
 from tests.contract.test_waking import Waiters
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, Gate, until
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -56,18 +56,13 @@ def test_one_thread_is_the_one_that_calls_and_keeps_the_order(queue: Queue) -> N
 
 def test_as_many_handlers_work_at_once_as_there_are_threads_and_no_more(queue: Queue, pool: ThreadPoolExecutor) -> None:
     queue.enqueue_many([b"x"] * 8)
-    begun, go_on, stop = threading.Semaphore(0), threading.Event(), threading.Event()
+    gate, stop = Gate(), threading.Event()
 
-    def handle(_: Delivery) -> None:
-        begun.release()
-        assert go_on.wait(PATIENCE)
-
-    running = pool.submit(queue.run, handle, 2, prefetch=8, stop=stop)
-    assert begun.acquire(timeout=PATIENCE)
-    assert begun.acquire(timeout=PATIENCE)
+    running = pool.submit(queue.run, gate, 2, prefetch=8, stop=stop)
+    gate.reached(2)
     stop.set()
     until(lambda: queue.stats().ready == 6)
-    go_on.set()
+    gate.open()
 
     assert running.result(timeout=PATIENCE) == RunCounts(2, 0, 0)
     assert [again.delivery_count for again in queue.receive_many(8)] == [1] * 6

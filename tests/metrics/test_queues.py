@@ -1,8 +1,6 @@
 """The metrics of queues: names, values, and scrapes that change nothing."""
 
 import logging
-import os
-import signal
 import subprocess
 import sys
 import threading
@@ -243,11 +241,9 @@ def test_a_scrape_does_not_wait_for_a_redis_that_hangs_and_the_next_one_shares_i
         broker.declare_queue("q")
         source = QueueCollector(broker, (), 1000, patience=0.01)
         patient = QueueCollector(broker, (), 1000)
-        os.kill(server.process.pid, signal.SIGSTOP)
-        with caplog.at_level(logging.WARNING, "rqttl.metrics"):
+        with server.hanging(), caplog.at_level(logging.WARNING, "rqttl.metrics"):
             hung = [parse(as_text(source.collect)) for _ in range(3)]
-        readings = [thread for thread in threading.enumerate() if thread.name == "rqttl-metrics"]
-        os.kill(server.process.pid, signal.SIGCONT)
+            readings = [thread for thread in threading.enumerate() if thread.name == "rqttl-metrics"]
         for thread in readings:
             thread.join()
         samples = parse(as_text(patient.collect))

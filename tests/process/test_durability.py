@@ -16,7 +16,7 @@ from rqttl.protocol import commands
 from rqttl.store.driver import driver_of
 from rqttl.testing import fake_broker
 from spark_connectors.write.sender import Stored
-from tests.aio.conftest import Run
+from tests.aio.conftest import Run, looped
 from tests.aio.conftest import run as run  # noqa: PLC0414  # a fixture
 from tests.cli.processes import output
 from tests.doctor.looking import of
@@ -216,18 +216,16 @@ def test_other_calls_of_asyncio_go_on_while_one_waits_for_a_replica(pair: Pair, 
 
 
 @pytest.mark.usefixtures("_soon")
-def test_calls_of_asyncio_have_their_own_receipts_also_joined_and_in_batches(run: Run, redis_url: str) -> None:
-    async def work() -> None:
-        async with rqttl.connect_async(redis_url) as broker:
-            queue = await broker.declare_queue("q", durability="replica")
-            calls = [queue.enqueue(b"%d" % i) for i in range(20)]
-            told = [*await asyncio.gather(*calls, queue.enqueue_many(MANY), return_exceptions=True)]
-            assert {type(one) for one in told} == {NotReplicated}
-            found = {one.id: one.body for one in await queue.peek(1000)}
-            bodies = [found[receipt.id] for one in told for receipt in one.receipts]  # type: ignore[union-attr]
-            assert (bodies, len(found)) == ([*MANY[:20], *MANY], 620)
-
-    run(work())
+@looped(durability="replica")
+async def test_calls_of_asyncio_have_their_own_receipts_also_joined_and_in_batches(
+    broker: rqttl.AsyncBroker, queue: rqttl.AsyncQueue
+) -> None:
+    calls = [queue.enqueue(b"%d" % i) for i in range(20)]
+    told = [*await asyncio.gather(*calls, queue.enqueue_many(MANY), return_exceptions=True)]
+    assert {type(one) for one in told} == {NotReplicated}
+    found = {one.id: one.body for one in await queue.peek(1000)}
+    bodies = [found[receipt.id] for one in told for receipt in one.receipts]  # type: ignore[union-attr]
+    assert (bodies, len(found)) == ([*MANY[:20], *MANY], 620)
 
 
 @pytest.mark.usefixtures("_soon")

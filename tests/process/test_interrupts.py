@@ -1,7 +1,6 @@
 """Exceptions that signal handlers raise in the middle of a call: no reply answers another call, and nothing leaks."""
 
 import gc
-import signal
 import subprocess
 import sys
 import weakref
@@ -57,14 +56,11 @@ def test_the_reply_to_an_interrupted_call_answers_no_other_call(
         raise Interrupt
 
     monkeypatch.setattr(pool.connection_class, when, interrupted)
-    server.process.send_signal(signal.SIGSTOP)  # no reply comes yet
     with ThreadPoolExecutor(1) as thread:
-        try:
+        with server.hanging():  # no reply comes yet
             with pytest.raises(Interrupt):
                 calls[how]()
             names = thread.submit(broker.queues)
-        finally:
-            server.process.send_signal(signal.SIGCONT)
 
         assert names.result(timeout=PATIENCE) == ["orders"]
     gc.collect()

@@ -1,6 +1,5 @@
 """Blocking calls on connections that fall silent, and the state of a connection after a wait."""
 
-import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -40,11 +39,8 @@ def test_a_blocking_call_that_redis_does_not_end_is_ended_by_its_reader(
     server = start_server()
     with rqttl.connect(server.url) as broker:
         broker.declare_queue("q")
-        server.process.send_signal(signal.SIGSTOP)
-        try:
+        with server.hanging():
             assert driver_of(broker).store.listen(["q"], [WAKEUP], 50) is None
-        finally:
-            server.process.send_signal(signal.SIGCONT)
         broker.queue("q").enqueue(b"x")
         assert broker.queue("q").receive() is not None
 

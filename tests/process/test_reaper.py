@@ -294,11 +294,8 @@ def without_primary(server: Server, client: redis.Redis) -> Iterator[None]:
     client.replicaof("no", "one")
 
 
-@contextmanager
-def ended(server: Server, client: redis.Redis) -> Iterator[None]:
-    server.kill()
-    yield
-    server.start()
+def ended(server: Server, client: redis.Redis) -> AbstractContextManager[None]:
+    return server.down()
 
 
 @pytest.mark.slow
@@ -368,9 +365,8 @@ def test_a_silent_connection_is_asked_whether_it_lives_and_replaced_when_it_does
             # an answer that takes longer than this silence counts as a loss already
             until(lambda: not heard.hearing or "ping" in {one["cmd"] for one in client.client_list(_type="pubsub")})
             heard.missed = False
-            server.process.send_signal(signal.SIGSTOP)
-            until(lambda: heard.missed and not heard.hearing)
-            server.process.send_signal(signal.SIGCONT)
+            with server.hanging():
+                until(lambda: heard.missed and not heard.hearing)
             until(lambda: heard.hearing)
 
 

@@ -16,7 +16,7 @@ from rqttl.testing.fake import ClockedBroker
 from rqttl.worker.fetcher import Fetcher
 from rqttl.worker.queue_source import QueueSource
 from tests.servers import Server
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, Gate, until
 from tests.worker.conftest import Spawn
 from tests.worker.processes import running
 
@@ -265,17 +265,13 @@ def test_a_message_without_time_reaches_an_idle_worker_by_its_ticket(client: red
 
 def test_a_full_worker_waits_for_no_message_any_more(broker: Broker) -> None:
     busy, queue = broker.declare_queue("busy"), broker.declare_queue("q")
-    begun, go = threading.Event(), threading.Event()
+    gate = Gate()
 
-    def handle(_: object) -> None:
-        begun.set()
-        assert go.wait(PATIENCE)
-
-    with running(Worker(broker, ["busy", "q"], call=handle, processes=0)):
+    with running(Worker(broker, ["busy", "q"], call=gate, processes=0)):
         busy.enqueue("x")
-        assert begun.wait(PATIENCE)
+        gate.reached()
         until(lambda: queue.enqueue("now", ttl=0).expired)  # no ticket: nobody would show it
-        go.set()
+        gate.open()
 
     assert queue.stats().leased == 0
 

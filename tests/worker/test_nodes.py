@@ -1,7 +1,5 @@
 """A worker on two nodes, one of which is away: it goes on with the queues of the other one."""
 
-import signal
-import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -12,7 +10,7 @@ from rqttl.worker.health import judgement
 from tests.drivers import broker_on
 from tests.servers import Server
 from tests.two_nodes import TwoNodeDriver
-from tests.waiting import PATIENCE, until
+from tests.waiting import Gate, until
 from tests.worker.processes import running
 
 pytestmark = pytest.mark.slow
@@ -38,19 +36,13 @@ def test_while_a_node_is_away_the_worker_handles_the_messages_of_the_other_one(
 ) -> None:
     caplog.set_level("INFO")
     gone, there = broker.queue("ab"[victim]), broker.queue("ba"[victim])
-    begun, down = threading.Event(), threading.Event()
-
-    def handle(value: object) -> None:
-        if value == "early":
-            begun.set()
-            assert down.wait(PATIENCE)
-
+    gate = Gate()
     gone.enqueue("early")
-    worker = Worker(broker, [gone.name, there.name], call=handle, processes=0, threads=2)
+    worker = Worker(broker, [gone.name, there.name], call=gate, processes=0, threads=2)
     with running(worker):
-        assert begun.wait(PATIENCE)
+        gate.reached()
         servers[victim].kill()
-        down.set()
+        gate.open()
         until(worker.away)  # the ack of the first message waits
         for number in range(1, 4):
             there.enqueue("x")
@@ -71,19 +63,14 @@ def test_while_a_node_is_away_the_worker_handles_the_messages_of_the_other_one(
 def test_a_worker_that_ends_when_nothing_is_left_waits_for_the_messages_of_a_node_that_is_away(
     broker: Broker, servers: list[Server]
 ) -> None:
-    begun, down = threading.Event(), threading.Event()
-
-    def handle(_: object) -> None:
-        begun.set()
-        assert down.wait(PATIENCE)
-
+    gate = Gate()
     for name in "ab":
         broker.queue(name).enqueue("x")
-    worker = Worker(broker, ["a", "b"], call=handle, processes=0, threads=1, burst=True)
+    worker = Worker(broker, ["a", "b"], call=gate, processes=0, threads=1, burst=True)
     with running(worker):
-        assert begun.wait(PATIENCE)
+        gate.reached()
         servers[1].kill()
-        down.set()
+        gate.open()
         until(lambda: broker.queue("a").stats().acked == 1 and worker.away())
         servers[1].start()
         until(lambda: broker.queue("b").stats().acked == 1)
@@ -93,24 +80,17 @@ def test_while_a_node_hangs_the_leases_at_the_other_one_are_renewed(broker: Brok
     """A call to the node that hangs ends when the test has failed."""
     first, second = broker.queue("a"), broker.queue("b")
     second.update(lease="3s")
-    begun, go, renewals = threading.Semaphore(0), threading.Event(), list[RenewalEvent]()
+    gate, renewals = Gate(), list[RenewalEvent]()
     broker.events.subscribe(renewals.append, RenewalEvent)
-
-    def handle(_: object) -> None:
-        begun.release()
-        assert go.wait(PATIENCE)
-
     for queue in (first, second):
         queue.enqueue("x")
-    with running(Worker(broker, ["a", "b"], call=handle, processes=0, threads=2)):
-        for _ in range(2):
-            assert begun.acquire(timeout=PATIENCE)
-        servers[0].process.send_signal(signal.SIGSTOP)
-        renewals.clear()
-        until(lambda: len([renewal for renewal in renewals if renewal.queue == "b"]) == 4)
-        go.set()
-        until(lambda: second.stats().acked == 1)
-        servers[0].process.send_signal(signal.SIGCONT)
+    with running(Worker(broker, ["a", "b"], call=gate, processes=0, threads=2)):
+        gate.reached(2)
+        with servers[0].hanging():
+            renewals.clear()
+            until(lambda: len([renewal for renewal in renewals if renewal.queue == "b"]) == 4)
+            gate.open()
+            until(lambda: second.stats().acked == 1)
         until(lambda: first.stats().acked == 1)
 
     assert (first.stats().redelivered, second.stats().redelivered) == (0, 0)

@@ -1,8 +1,6 @@
 """A worker, and consumers of threads and of asyncio, that wait for queues in several slots of a Redis Cluster."""
 
 import asyncio
-import signal
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -16,7 +14,7 @@ from rqttl.store.driver import driver_of
 from rqttl.worker import fetcher
 from tests.cluster_servers import ClusterServers
 from tests.servers import Server
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, Gate, until
 from tests.worker.processes import running
 
 pytestmark = pytest.mark.slow
@@ -157,22 +155,18 @@ def test_an_idle_worker_gets_the_hints_of_a_full_one(
     nodes: ClusterServers, broker: Broker, monkeypatch: pytest.MonkeyPatch, patient: int
 ) -> None:
     monkeypatch.setattr(fetcher, "PATIENT_WHILE_FULL", patient)
-    go, begun, handled = threading.Event(), threading.Event(), list[bytes]()
+    gate, handled = Gate(), list[bytes]()
 
-    def hold(_: object) -> None:
-        begun.set()
-        assert go.wait(PATIENCE)
-
-    with worker(broker, hold), rqttl.connect(nodes.url()) as other:
+    with worker(broker, gate), rqttl.connect(nodes.url()) as other:
         until(lambda: blocked(nodes) == len(QUEUES))
         broker.queue("q0").enqueue(b"held")
-        assert begun.wait(PATIENCE)
+        gate.reached()
         with worker(other, handled.append):
             until(lambda: blocked(nodes) == len(QUEUES) + (11 if patient else 0))
             for name in QUEUES:
                 broker.queue(name).enqueue(name.encode())
             until(lambda: len(handled) == len(QUEUES))
-            go.set()
+            gate.open()
 
     assert sorted(handled) == sorted(name.encode() for name in QUEUES)
 
@@ -197,40 +191,35 @@ def test_a_queue_does_not_need_the_node_that_its_slot_has_left(
 ) -> None:
     monkeypatch.setattr("rqttl.consuming.prefetch.RenewalSchedule.is_renewal_due", lambda *_: True)
     queue, source, target = broker.queue("q0"), nodes.owner(MOVING), nodes.elsewhere(MOVING)
-    begun, go, renewals = threading.Event(), threading.Event(), list[rqttl.RenewalEvent]()
+    gate, renewals = Gate(), list[rqttl.RenewalEvent]()
     broker.events.subscribe(renewals.append, rqttl.RenewalEvent)
-
-    def hold(_: object) -> None:
-        begun.set()
-        assert go.wait(PATIENCE)
 
     def renews(times: int) -> None:
         renewals.clear()
         until(lambda: len(renewals) >= times)
 
-    with worker(broker, hold):
+    with worker(broker, gate):
         until(lambda: blocked(nodes) == len(QUEUES))
         queue.enqueue(b"held")
-        assert begun.wait(PATIENCE)
+        gate.reached()
         nodes.move(MOVING, target)
         renews(2)  # the second one has begun after the move, so the worker knows of it
-        source.process.send_signal(signal.SIGSTOP)
         try:
-            renews(2)
-            go.set()
-            until(lambda: queue.stats().acked == 1)
+            with source.hanging():
+                renews(2)
+                gate.open()
+                until(lambda: queue.stats().acked == 1)
         finally:
-            go.set()
-            source.process.send_signal(signal.SIGCONT)
+            gate.open()
             until(nodes.agrees)
             nodes.move(MOVING, source)
 
     assert queue.stats().redelivered == 0
 
 
-@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSTOP], ids=["gone", "frozen"])
+@pytest.mark.parametrize("how", [Server.down, Server.hanging])
 def test_while_a_node_is_away_the_queues_of_the_others_wake_the_worker(
-    nodes: ClusterServers, broker: Broker, sign: int
+    nodes: ClusterServers, broker: Broker, how: Callable[[Server], AbstractContextManager[None]]
 ) -> None:
     handled: list[bytes] = []
     victim = nodes.owner("rqttl:{q0}:meta")
@@ -238,15 +227,11 @@ def test_while_a_node_is_away_the_queues_of_the_others_wake_the_worker(
 
     with worker(broker, handled.append):
         until(lambda: blocked(nodes) == len(QUEUES))
-        victim.process.send_signal(sign)
-        for number in range(3):
-            for name in there:
-                broker.queue(name).enqueue(f"{name} {number}".encode())
-                until(lambda last=f"{name} {number}": last.encode() in handled)  # type: ignore[misc]  # as above
-        if sign == signal.SIGKILL:
-            victim.process.wait()
-            victim.start()
-        victim.process.send_signal(signal.SIGCONT)
+        with how(victim):
+            for number in range(3):
+                for name in there:
+                    broker.queue(name).enqueue(f"{name} {number}".encode())
+                    until(lambda last=f"{name} {number}": last.encode() in handled)  # type: ignore[misc]  # as above
         until(nodes.agrees)
         broker.queue("q0").enqueue(b"back")
         until(lambda: b"back" in handled)
