@@ -584,21 +584,18 @@ class AsyncStore:
 
     def send_now(self, command: Command) -> Call | None:
         """Send a script at once, if the connection is open and nobody listens to events. See `is_usual`."""
-        if self._events.notify is not None or not self.topology.is_known:
-            return None
-        return self.topology.node_of(command.words[1]).send_now(command)
+        can_send = self._events.notify is None and self.topology.is_known
+        return self.topology.node_of(command.words[1]).send_now(command) if can_send else None
 
     def send_briefly(self, command: Command) -> Call | None:
         """The same for a caller that leaves a node alone that does not answer."""
-        if self._events.notify is not None or not self.topology.is_known:
-            return None
-        return self.topology.node_of(command.words[1]).send_briefly(command)
+        can_send = self._events.notify is None and self.topology.is_known
+        return self.topology.node_of(command.words[1]).send_briefly(command) if can_send else None
 
     def send_durable(self, command: Command) -> Call | None:
         """The same for a command that Redis has to confirm."""
-        if self._events.notify is not None or not self.topology.is_known:
-            return None
-        return self.topology.node_of(command.words[1]).send_durable(command)
+        can_send = self._events.notify is None and self.topology.is_known
+        return self.topology.node_of(command.words[1]).send_durable(command) if can_send else None
 
     async def listen(self, queue: str | None, keys: Sequence[str], ms: int, interrupts: Sequence[Interrupt]) -> Any:
         """Wait for an element of one of the lists; see `Waits.listen`. For several slots a list has what came."""
