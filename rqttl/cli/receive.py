@@ -26,9 +26,8 @@ from rqttl.checks import MOST_WEIGHT
 from rqttl.cli.common import errors, output, params, running
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.delivery import Delivery
-from rqttl.errors import LeaseLost, OutcomeUnknown, QueueNotFound
+from rqttl.errors import LeaseLost, OutcomeUnknown
 from rqttl.inspector import message_view
-from rqttl.inspector.queues import readable
 from rqttl.runtime.stop_signals import SAME, ignore_at_exit, watching_signals
 from rqttl.units import MAX_DURATION, as_timedelta
 
@@ -138,10 +137,10 @@ def _consume(
     consumer = broker.consume(
         queues, weights=shares, prefetch=min(BATCH, most) if shares else 1, lease=lease, wait=wait
     )
-    with suppress(ConnectionError, TimeoutError):  # consumers wait for Redis
-        found, away = readable(lambda: fail_fast(broker).options(queues))
-        if missing := set(queues).difference(found, away.queues if away else ()):
-            raise QueueNotFound(min(missing, key=queues.index))  # as `consume` does not
+    fast = fail_fast(broker)
+    for name in queues:
+        with suppress(ConnectionError, TimeoutError):  # consumers wait for Redis
+            fast.queue(name).options()  # raises `QueueNotFound`, which `consume` does not
     return consumer
 
 

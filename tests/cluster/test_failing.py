@@ -19,6 +19,7 @@ from typing_extensions import Self
 
 import rqttl
 from rqttl.cli import cli
+from rqttl.consuming.several import Queues
 from rqttl.flows.receive import receive_once
 from rqttl.metrics.collecting import QueueCollector
 from rqttl.protocol.keys import Keyspace, slot_of
@@ -29,7 +30,7 @@ from tests.sentinel.test_asking import CONNECTS, refusal
 from tests.sentinel.test_asking import port as port  # noqa: PLC0414  # a fixture
 from tests.sentinel.test_failover import told
 from tests.servers import Server, role_of
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from tests.worker.processes import WorkerProcess, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
@@ -443,8 +444,12 @@ def test_several_queues_go_on_while_the_node_of_one_is_away_and_with_all_when_it
                 sent("4", lambda: broker.receive([gone, there])[0])
                 assert broker.receive([gone, there], wait="100ms") == []
                 other.queue(there).enqueue(b"5")
-                result = CliRunner(env={"RQTTL_URL": plain.url()}).invoke(cli, ["receive", gone, there])
+                shell = CliRunner(env={"RQTTL_URL": plain.url()})
+                result = shell.invoke(cli, ["receive", gone, there])
                 assert (result.exit_code, result.stdout) == (0, "5\n"), result.output
+                monkeypatch.setattr("rqttl.store.exchanges.SILENCE", 0.0)
+                result = shell.invoke(cli, ["receive", names("m")[SHARED], gone])
+                assert (result.exit_code, "trying for 1 s" in result.stderr) == (3, False), result.output
             held.ack()
             other.queue(gone).enqueue(b"back")
             delivery = next(deliveries)
@@ -474,16 +479,25 @@ def test_asyncio_sends_nothing_more_to_a_node_that_owes_a_reply(plain: ClusterSe
 
 
 @pytest.mark.parametrize("interface", INTERFACES)
-def test_several_queues_wait_for_the_node_that_has_all_of_them(plain: ClusterServers, interface: str) -> None:
-    queues = [QUEUES[SHARED], names("r")[SHARED]]
+def test_several_queues_wait_for_the_node_that_has_all_of_them(
+    plain: ClusterServers, interface: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues, waits, pause = [QUEUES[SHARED], names("r")[SHARED]], threading.Event(), Queues.pause
+
+    def paused(*args: Any) -> Any:
+        waits.set()
+        return pause(*args)
+
+    monkeypatch.setattr(Queues, "pause", paused)
     with closing(connect_by(interface, plain.url())) as broker:
         for name in queues:
             broker.declare_queue(name, lease="1h").enqueue(b"x")
         with ThreadPoolExecutor(1) as pool, broker.consume(queues, wait=0) as deliveries:
             for take in (lambda: broker.receive(queues)[0], lambda: next(deliveries)):
+                waits.clear()
                 with plain.servers[SHARED].down():
                     taken = pool.submit(take)
-                    threading.Event().wait(1.5)
+                    assert waits.wait(PATIENCE)
                     assert not taken.done()
                 taken.result().ack()
 

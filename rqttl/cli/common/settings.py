@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -68,8 +68,13 @@ class Settings:
             try:
                 yield broker
             except QueueNotFound as error:
-                error.namespace = self.namespace
-                near = text.nearest(error.queue, broker.queues(), 0.75)
+                from redis.exceptions import RedisError  # slow to load, as the next one
+
+                from rqttl.broker import fail_fast
+
+                error.namespace, near = self.namespace, None
+                with suppress(RedisError):  # it is only a hint, and no node is worth a wait for it
+                    near = text.nearest(error.queue, fail_fast(broker).queues(), 0.75)
                 if not near:
                     raise
                 hint = f"queue {error.queue!r} does not exist{error.place}; did you mean {near}?"
