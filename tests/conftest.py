@@ -19,6 +19,7 @@ import pytest
 import redis
 
 from rqttl import Queue
+from rqttl.store.driver import RedisDriver
 from tests.cluster_servers import ClusterServers, shared_client
 from tests.servers import Server, server_binary
 
@@ -89,6 +90,22 @@ def client(server: Any, redis_url: str) -> Iterator[Any]:
         return
     with server.client() as client:
         yield client
+
+
+@pytest.fixture(autouse=True)
+def closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Brokers that a test leaves open are closed. The collector would end a socket before the connection around it."""
+    made: list[RedisDriver] = []
+    init = RedisDriver.__init__
+
+    def noted(driver: RedisDriver, *args: Any, **options: Any) -> None:
+        init(driver, *args, **options)
+        made.append(driver)
+
+    monkeypatch.setattr(RedisDriver, "__init__", noted)
+    yield
+    for driver in made:
+        driver.store.close()
 
 
 @pytest.fixture

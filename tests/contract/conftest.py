@@ -14,8 +14,7 @@ import redis
 
 from rqttl import Broker, Queue
 from rqttl.store.addresses import read_url
-from rqttl.store.cluster import Cluster, Seeds, cluster_for_threads, open_client
-from rqttl.store.connections import RedisNode
+from rqttl.store.cluster import open_client
 from rqttl.testing import FakeBroker, fake_broker
 from tests.conftest import AIO, CLUSTER, FAKE
 from tests.contract.aio_cannot import AIO_CANNOT, AIO_WAITS
@@ -95,24 +94,6 @@ if FAKE:
         own = redis_of(broker)
         assert isinstance(own, FakeClient)
         return FakeRedis(server=own.fake_server)
-
-
-if CLUSTER:
-
-    @pytest.fixture(autouse=True)
-    def closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-        """Brokers that a test leaves open are closed."""
-        clusters: list[Cluster[RedisNode]] = []  # unlike on one server, each broker has pools of its own
-
-        def make(seeds: Seeds) -> Cluster[RedisNode]:
-            clusters.append(cluster_for_threads(seeds))
-            return clusters[-1]
-
-        monkeypatch.setattr("rqttl.store.driver.cluster_for_threads", make)
-        yield
-        for cluster in clusters:
-            for node in cluster.made:
-                node.close()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
