@@ -161,22 +161,6 @@ def test_the_embedded_server_starts_at_the_first_call_and_is_left_at_the_end(run
     run(work())
 
 
-@pytest.mark.parametrize("url", [None, "embedded://"])
-def test_a_newcomer_connects_without_any_setting(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str | None
-) -> None:
-    monkeypatch.delenv("RQTTL_URL", raising=False)
-    monkeypatch.setenv("RQTTL_HOME", str(tmp_path / "home"))
-
-    async def work() -> None:
-        async with rqttl.connect_async(url) as broker:
-            assert str(tmp_path / "home") in repr(broker)
-            await broker.declare_queue("q")
-            assert repr(broker).startswith("<AsyncBroker unix:///")
-
-    run(work())
-
-
 def test_a_fake_broker_lets_other_tasks_run_before_a_wait_moves_the_clock(run: Run) -> None:
     async def work() -> None:
         async with async_fake_broker(start=1_700_000_000_000) as broker:

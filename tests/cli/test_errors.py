@@ -208,25 +208,6 @@ def test_a_server_that_is_no_redis_is_an_error(scheme: str, expected: str) -> No
     assert line.startswith(f"{expected}: ")
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "redis://user:hunter2@127.0.0.1:1/0",
-        "rediss://:hunter2@127.0.0.1:1/0",
-        "redis://user:hunter2@127.0.0.1:port/0",
-        "redis://:hunter2#@[::1/0",
-        "redis://:hunter2@127.0.0.1:1/0?socket_timeout=hunter2",
-        "hunter2://x",
-        "redis:hunter2@x",
-    ],
-)
-def test_no_secret_of_a_url_is_printed(url: str) -> None:
-    result = CliRunner().invoke(cli, ["--debug", "--url", url, "queue", "ls"])
-
-    assert result.exit_code in (2, 4)
-    assert "hunter2" not in result.stdout + result.stderr.replace("'hunter2' as scheme", "")
-
-
 def test_a_bug_is_one_line_and_a_traceback_only_when_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_: Broker) -> list[str]:
         raise RuntimeError("oops \x1b[31m")

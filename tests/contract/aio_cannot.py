@@ -48,7 +48,6 @@ AIO_WAITS: dict[str, str] = {
     "test_running.py::test_a_handler_whose_work_would_not_be_done_is_refused[coroutine]": RUN,
     "test_running.py::test_a_handler_whose_work_would_not_be_done_is_refused[partial]": RUN,
     **dict.fromkeys(OF_POOLS, POOL),
-    "test_waking.py::test_a_signal_handler_may_end_the_wait_that_it_breaks_into": SIGNAL,
     "test_running.py::test_a_base_exception_gives_the_message_back_and_ends_the_run": BASE,
     "test_running.py::test_a_message_whose_handler_ends_the_run_is_not_handled_by_it_once_more": BASE,
     "test_running.py::test_a_base_exception_of_a_handler_comes_before_an_error_of_the_run": BASE,

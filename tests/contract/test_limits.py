@@ -157,30 +157,6 @@ def test_reject_publish_dlx_refuses_and_keeps_a_dead_letter(clocked: Clocked) ->
     assert (letters[0].id, letters[0].headers, letters[0].deaths[0].reason) == ("two", {"a": 1}, "maxlen")
 
 
-@pytest.mark.spec("LEN-19")
-def test_messages_given_back_to_a_full_queue_are_the_first_to_be_dropped(clocked: Clocked) -> None:
-    queue = filled(clocked, 3, max_length=3)
-    held = queue.receive_many(3)
-    queue.enqueue_many([b"4", b"5", b"6"])
-
-    queue.nack_many(held)
-
-    assert (bodies(queue), bodies(clocked.queue("d"))) == ([b"4", b"5", b"6"], [b"1", b"2", b"3"])
-
-
-@pytest.mark.spec("LEN-20")
-def test_a_queue_that_refuses_takes_back_what_it_had_accepted_beyond_its_limit(clocked: Clocked) -> None:
-    queue = filled(clocked, 1, max_length=1, overflow="reject-publish")
-    held = one(queue)
-    queue.enqueue(b"2")
-
-    held.nack()
-
-    assert bodies(queue) == [b"1", b"2"]
-    with pytest.raises(QueueFull):
-        queue.enqueue(b"3")
-
-
 @pytest.mark.spec("LEN-23")
 def test_a_purge_or_another_limit_opens_a_full_queue(clocked: Clocked) -> None:
     queue = filled(clocked, 1, max_length=1, overflow="reject-publish")
@@ -398,7 +374,7 @@ TABLE = [
 ]
 
 
-@pytest.mark.spec("LEN-20", "DLX-24")
+@pytest.mark.spec("LEN-19", "LEN-20", "LEN-29", "DLX-24")
 @pytest.mark.parametrize(
     "way, overflow, cell",
     [

@@ -314,25 +314,6 @@ def test_the_window_of_a_call_keeps_the_id_of_a_cancelled_message(clocked: Clock
     assert (waiting(queue), ready(queue)) == ([], [b"3"])
 
 
-@pytest.mark.spec("LEN-29")
-@pytest.mark.parametrize(
-    "overflow, stay, die",
-    [("drop-head", [b"1", b"2"], [b"a", b"b", b"0"]), ("reject-publish-dlx", [b"a", b"b"], [b"0", b"1", b"2"])],
-)
-def test_scheduled_messages_need_no_room_until_they_arrive(
-    clocked: Clocked, overflow: Any, stay: list[bytes], die: list[bytes]
-) -> None:
-    queue = clocked.declare_queue("q", max_length=2, overflow=overflow, dead_letter="d")
-    queue.enqueue_many(numbered(3, delay="1s"))
-    queue.enqueue_many([b"a", b"b"])
-    assert (ready(queue), dead(queue)) == ([b"a", b"b"], {})
-
-    later(clocked, 1_000)
-
-    assert (ready(queue), waiting(queue), dead(queue)) == (stay, [], {"maxlen": 3})
-    assert bodies(clocked.queue("d")) == die
-
-
 @pytest.mark.parametrize("overflow", ["reject-publish", "reject-publish-dlx"])
 def test_a_full_queue_holds_arrivals_back_and_none_overtakes(clocked: Clocked, overflow: Any) -> None:
     queue = clocked.declare_queue("q", max_length_bytes=4, overflow=overflow)

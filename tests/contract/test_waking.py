@@ -218,14 +218,6 @@ def test_all_waits_of_a_broker_end(broker: Broker, queue: Queue, client: redis.R
     assert client.zcard("rqttl:{q}:waiters") == 0
 
 
-def test_a_signal_handler_may_end_the_wait_that_it_breaks_into(
-    broker: Broker, queue: Queue, on_alarm: Callable[[Callable[[], None]], None]
-) -> None:
-    broker.events.subscribe(lambda _: on_alarm(broker.interrupt), WaitEvent)
-
-    assert queue.receive(wait=LONG) is None
-
-
 def test_afterwards_nobody_waits_but_everything_works(broker: Broker, queue: Queue) -> None:
     broker.interrupt()
 

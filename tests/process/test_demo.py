@@ -15,13 +15,11 @@ import pytest
 import redis
 from rich.console import Console
 
-import rqttl
 from rqttl.demo import flights, show
 from rqttl.demo.flights import DAY, DemoUnavailable, Flight, boarding_call, plan, schedule
-from rqttl.demo.stage import NAMESPACE, Counts, disagreements
+from rqttl.demo.stage import Counts, disagreements
 from spark_connectors import demo_report
 from tests.process.demo_runs import check_document, family, start
-from tests.process.embedded_users import running
 from tests.waiting import until
 
 pytestmark = pytest.mark.once
@@ -141,18 +139,6 @@ def test_a_run_without_java_accounts_for_every_call_and_leaves_nothing(
     assert lasting(client) == []
     assert family(folder) == []
     assert not folder.exists()
-
-
-@pytest.mark.slow
-def test_a_run_on_the_embedded_server_accounts_for_every_call_and_leaves_nothing_running(folder: Path) -> None:
-    with start(folder, "--json") as process:
-        out, printed = process.communicate()
-
-    assert process.returncode == 0, printed
-    check_document(json.loads(out))
-    assert family(folder) == running(folder) == []
-    with rqttl.connect(f"embedded://{folder}", namespace=NAMESPACE) as broker:
-        assert broker.queues() == []
 
 
 @pytest.mark.slow

@@ -21,7 +21,6 @@ from tests.servers import Server
 from tests.waiting import PATIENCE
 
 LOG = "rqttl:{orders}:log"
-LEASES = "rqttl:{orders}:leases"
 FAULTS = ("cut", "swallow")
 
 Connect = Callable[[], rqttl.Broker]
@@ -184,21 +183,6 @@ def test_letters_go_back_once_and_count_as_moved(orders: rqttl.Queue, proxy: Pro
     assert [one.outcome for one in told] == ["moved", "moved"]
     assert [one.body for one in orders.peek()] == [b"1", b"2"]
     assert dead.stats().redriven == 2
-
-
-@pytest.mark.parametrize("settle", ["ack", "nack", "reject"])
-def test_a_repeated_settle_is_too_late_if_another_consumer_holds_the_message(
-    orders: rqttl.Queue, proxy: Proxy, client: redis.Redis, settle: str
-) -> None:
-    delivery = leased(orders)
-    client.zadd(LEASES, {delivery.sequence: int(delivery.token) + 1_000_000})
-    proxy.spoil("cut")
-
-    with pytest.raises(rqttl.LeaseLost) as lost:
-        getattr(delivery, settle)()
-
-    assert lost.value.ids == (delivery.id,)
-    assert client.zcard(LEASES) == 1
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -14,11 +14,10 @@ import pytest
 import redis
 
 import rqttl
-from rqttl import Broker, InvalidDuration, Message, Policy, SweepEvent, Worker
+from rqttl import Broker, InvalidDuration, Message, SweepEvent, Worker
 from rqttl.flows.steps import Flow
 from rqttl.reaper import Reaper, Totals, loop
 from rqttl.reaper.queues import Registry
-from tests.half_done import store_policy
 from tests.process.reapers import drain, enqueue_dead, reaping
 from tests.servers import Server
 from tests.waiting import PATIENCE, until
@@ -121,21 +120,6 @@ def test_a_sleeping_reaper_ends_at_once_on_a_signal_that_comes_several_times(red
         assert reaper.end(signal.SIGTERM) == 0
 
     assert [event["event"] for event in reaper.events] == ["pass_completed", "stopped"]
-
-
-def test_the_reaper_goes_on_when_redis_is_back(durable: Server) -> None:
-    with durable.client() as client, Broker(client) as broker:
-        broker.declare_queue("orders", dead_letter="dead")
-        broker.declare_queue("dead")
-        with reaping(durable.url, "--scan-period", "1h") as reaper:
-            durable.kill()
-            assert reaper.await_event("redis_unavailable")["level"] == "warning"
-            durable.start()
-            reaper.await_event("pass_completed", times=2)
-            broker.queue("orders").enqueue(b"short", ttl="200ms")
-
-            assert broker.queue("dead").receive(wait="60s") is not None
-            assert reaper.end(signal.SIGTERM) == 0
 
 
 def test_a_lost_subscription_is_taken_up_again(broker: Broker, client: redis.Redis, redis_url: str) -> None:
@@ -460,24 +444,6 @@ def test_hints_of_queues_that_are_not_there_are_ignored_and_those_of_new_queues_
 
     assert reaper.report.totals.failed == 0
     assert sum(len(node.timetable) for node in reaper._nodes.values()) <= 2
-
-
-SHORT = Policy.read("short", "orders.#", {"message_ttl": 0, "max_length": 5})
-
-
-def test_a_pass_finishes_the_change_of_a_client_that_died(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
-    queue = broker.declare_queue("orders.eu")
-    broker.declare_queue("other")
-    queue.enqueue_many([b"x"] * 10)
-    store_policy(broker, SHORT)
-    assert queue.options()["max_length"] is None
-
-    Reaper(broker).run_once()
-
-    assert (queue.options()["message_ttl"], queue.options()["max_length"]) == (0, 5)
-    assert queue.stats(sweep=False).ready == 0
-    assert facts(caplog, "queue_reconciled") == [{"queue": "orders.eu", "options": ["message_ttl", "max_length"]}]
-    assert broker.reconcile().changed == {}
 
 
 @pytest.mark.parametrize("field", ["version", "policy short"])
