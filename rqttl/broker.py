@@ -193,8 +193,7 @@ class Broker:
         `Queue.receive` for `lease` and `auto_ack`. Raises `QueueNotFound` if one of the queues does not exist.
         """
         names, ms, since = list(several.read_weights(queues)), lease_ms(lease), perf_counter()
-        driver = self._driver if auto_ack else self._fast  # a lost reply to an auto-ack loses messages
-        batches = driver.perform(several.receive(driver, names, max, wait, ms, auto_ack=auto_ack))
+        batches = self._fast.perform(several.receive(self._fast, names, max, wait, ms, auto_ack=auto_ack))
         received: list[Delivery] = []
         for claimed in batches:
             queue = Queue(self._driver, claimed.config.name)

@@ -433,8 +433,7 @@ class AsyncBroker:
         auto_ack: bool = False,
     ) -> list[AsyncDelivery]:
         names, ms, since = list(several.read_weights(queues)), lease_ms(lease), perf_counter()
-        driver = self._driver if auto_ack else self._fast  # a lost reply to an auto-ack loses messages
-        batches = await driver.perform(several.receive(driver, names, max, wait, ms, auto_ack=auto_ack))
+        batches = await self._fast.perform(several.receive(self._fast, names, max, wait, ms, auto_ack=auto_ack))
         received: list[AsyncDelivery] = []
         for claimed in batches:
             queue = AsyncQueue(self._driver, claimed.config.name)

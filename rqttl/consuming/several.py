@@ -16,10 +16,10 @@ from typing import Any
 
 from rqttl import checks, units
 from rqttl.checks import MOST_WEIGHT, check_queue_name
-from rqttl.errors import InvalidInput, OutcomeUnknown, PoolExhausted, QueueNotFound
+from rqttl.errors import InvalidInput, OutcomeUnknown, PoolExhausted, QueueNotFound, RqttlError
 from rqttl.flows.receive import PERIOD, Batches, Listen, ReceiveResult, listen, receive_once
 from rqttl.flows.steps import ABANDONED, Flow, GetConfig, Now, Read, Sleep, WaitForWakeup
-from rqttl.outages import is_away
+from rqttl.outages import TEMPORARY, is_away
 from rqttl.protocol.commands import ABSENT, BATCH, Presence
 from rqttl.protocol.keys import WAKEUP, Keyspace
 from rqttl.text import format_value
@@ -80,6 +80,8 @@ class Queues(dict[str, _Queue]):
 
     #: The progress of the queue that came last: others begin there, however long they had no messages.
     _least = 0.0
+    #: Whether to try again for a while if the nodes of all queues are away. Who has messages at hand does not.
+    insists = True
 
     def __init__(self, driver: Any = None) -> None:
         super().__init__()
@@ -172,7 +174,7 @@ class Queues(dict[str, _Queue]):
     def pause(self, began: float, now: int) -> Flow[None]:
         """Wait for the nodes of all queues. Raises the error of one if they are away for too long."""
         outage = self._outages.get(self._node_of(next(iter(self))))
-        if outage and now >= max(began, outage.since) + self._outages.patience:
+        if outage and now >= max(began, outage.since) + self._outages.patience * self.insists:
             raise outage.error
         yield Sleep(self.wait(now, MISSING))
 
@@ -332,23 +334,46 @@ def receive(
             if not queues.rests(name):
                 yield GetConfig(name)  # a missing queue is told before a message is taken
 
+    batches = Batches()
+    failures: list[Exception] = []
+
     def claim(name: str, count: int, block: int, ticket: bytes) -> Flow[ReceiveResult]:
         own = Presence(consumer, block, 0, ticket) if consumer else ABSENT
-        return receive_once(name, count, lease, auto_ack=auto_ack, presence=own)
+        flow = receive_once(name, count, lease, auto_ack=auto_ack, presence=own)
+        return _taking(driver.keyspace, queues, name, flow, failures) if auto_ack else flow
 
-    batches = Batches()
-    failure: QueueNotFound | None = None
-    try:
-        while count and (batch := (yield from take(queues, claim, min(count, BATCH), patience))):
+    def fetch() -> Flow[None]:
+        left, longest = count, patience
+        while left and (batch := (yield from take(queues, claim, min(left, BATCH), longest))):
             batches.append(batch)
-            count, patience = count - len(batch.entries), 0
+            left, longest, queues.insists = left - len(batch.entries), 0, False
             queues.look_again()
-    except QueueNotFound as error:
-        failure = error
+
+    for part in (fetch(), _end_waits(queues, claim)):
+        try:
+            yield from part
+        except (*TEMPORARY, RqttlError) as error:
+            failures.append(error)
+    if failures:
+        batches.end_with(failures[0])
+    return batches
+
+
+def _taking(
+    keyspace: Keyspace, queues: Queues, name: str, flow: Flow[ReceiveResult], failures: list[Exception]
+) -> Flow[ReceiveResult]:
+    """Make a claim whose messages are lost with its reply. That is told in the end, and other queues go on."""
+    if queues.is_away(name):
+        yield Read([("LLEN", keyspace.key(name, WAKEUP))])  # does its node reply at all?
+    try:
+        return (yield from flow)
+    except OutcomeUnknown as error:
+        failures.append(error)
+        raise
+
+
+def _end_waits(queues: Queues, claim: Claim) -> Flow[None]:
     for name in [name for name, queue in queues.items() if queue.is_awaited]:
         with suppress(QueueNotFound), queues.sparing(name):
             if not queues.rests(name):
                 yield from claim(name, 0, 0, queues.ask(name)[1])
-    if failure and not batches:
-        raise failure
-    return batches

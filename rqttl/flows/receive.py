@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 from zlib import crc32
 
 from rqttl import checks, units
-from rqttl.errors import PoolExhausted
+from rqttl.errors import PoolExhausted, RqttlError
 from rqttl.flows.steps import ABANDONED, ENDED, Flow, Now, WaitForWakeup, with_config
+from rqttl.outages import TEMPORARY
 from rqttl.protocol import commands
 from rqttl.protocol.commands import ABSENT, BATCH, Command, Presence, QueueConfig, Word
 from rqttl.protocol.contract import Ok
 from rqttl.types import Duration
 from rqttl.units import MAX_DURATION
+
+logger = logging.getLogger("rqttl.consumer")
 
 #: The ms after which a blocked consumer looks at the queue again at the latest.
 PERIOD = 240_000
@@ -37,6 +41,12 @@ class ReceiveResult(NamedTuple):
 
 class Batches(list[ReceiveResult]):
     """The results of a call for messages. The driver of asyncio gives them back if nobody waits for them."""
+
+    def end_with(self, error: Exception) -> None:
+        """Raise the error of a call, unless others brought messages: those of `auto_ack` are nowhere else."""
+        if not self:
+            raise error
+        logger.warning("%s; returning the messages that were taken", error)
 
 
 def receive_once(
@@ -165,7 +175,11 @@ def receive_many(
         most = min(count, BATCH)
         waits = patience and not batches
         flow = receive(queue, claim, most, patience, consumer, config=config) if waits else claim(most, ABSENT, config)
-        batch = yield from flow
+        try:
+            batch = yield from flow
+        except (*TEMPORARY, RqttlError) as error:
+            batches.end_with(error)
+            break
         batches.append(batch)
         if len(batch.entries) < most:
             break

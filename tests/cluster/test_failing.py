@@ -442,6 +442,9 @@ def test_several_queues_go_on_while_the_node_of_one_is_away_and_with_all_when_it
                 for body in ("1", "2", "3"):
                     sent(body, lambda: next(deliveries))
                 sent("4", lambda: broker.receive([gone, there])[0])
+                other.queue(there).enqueue(b"taken")
+                (taken,) = broker.receive([gone, there], 2, auto_ack=True)
+                assert (taken.body, taken.settled) == (b"taken", "auto_ack")
                 assert broker.receive([gone, there], wait="100ms") == []
                 other.queue(there).enqueue(b"5")
                 shell = CliRunner(env={"RQTTL_URL": plain.url()})

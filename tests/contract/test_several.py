@@ -2,8 +2,9 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ import redis
 from rqttl import Broker, CommandEvent, Delivery, InvalidInput, Queue, QueueNotFound, WaitEvent
 from rqttl.consuming.base import SharedSession
 from rqttl.flows.steps import Flow
+from rqttl.protocol.commands import BATCH
+from rqttl.store.exchanges import Exchanges
 from tests.contract.clocked import Clocked
 from tests.contract.looks import ready
 from tests.contract.test_waking import LONG, Waiters, waiters
@@ -51,6 +54,27 @@ class Receives(list[str]):
 
 
 # receive
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_what_was_taken_with_auto_ack_is_returned_although_a_later_call_fails(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, several: bool
+) -> None:
+    queue = broker.declare_queue("q")
+    queue.enqueue_many(numbered := [b"%d" % number for number in range(2 * BATCH)])
+    broker.events.subscribe(lambda _: None)  # now each script is an exchange
+    send, replies = Exchanges._script, iter([True, False])
+
+    def lose_replies(*call: Any) -> Generator[Any, Any, Any]:
+        if call[2].script.name == "receive" and not next(replies, True):
+            raise redis.ConnectionError("the reply was lost")
+        return (yield from send(*call))
+
+    monkeypatch.setattr(Exchanges, "_script", lose_replies)
+    take = partial(broker.receive, ["q"]) if several else queue.receive_many
+    assert [one.body for one in take(2 * BATCH, auto_ack=True)] == numbered[:BATCH]
+    assert any("returning the messages that were taken" in record.getMessage() for record in caplog.records)
+    assert [one.body for one in take(1, auto_ack=True)] == numbered[BATCH : BATCH + 1]
 
 
 @pytest.mark.parametrize("wait", [None, "1m"])
