@@ -405,10 +405,12 @@ def drainer(me: Actor) -> None:
     for rate in (SLOW, RATES[-1]):  # a message that has left at the lowest one holds up no other
         me.attempt(lambda rate=rate: change_rate(me, rate))  # type: ignore[misc]  # bound at once
         _drain_one(me, RATED, sound)
+    empty = 0
     for _ in range(4000):
         # a queue before its dead letters; an error ends the work on one, and the others are judged for what they hold
         left = [_drain_one(me, name, sound) for name in names if name in sound]
-        if not any(left) and not _are_on_the_way(me, names):
+        empty = 0 if any(left) or _are_on_the_way(me, names) else empty + 1
+        if empty > 1:  # after the first time a letter may have come to a queue behind the drainer's back
             break
         me.stopping.wait(0.02)
     for name in names:
