@@ -115,6 +115,7 @@ class Script:
     the death reasons whose target queues the command may write to. `has_rest`: any number of arguments may follow.
     `source` are parts of one more queue, whose name is among the targets. The last name of `values` may be `word...`,
     which stands for all further values. `shared` are keys of no queue: the first ones of `keys`.
+    `copies` is the command whose keys and targets the call has of each further queue.
     """
 
     name: str
@@ -129,6 +130,7 @@ class Script:
     source: tuple[str, ...]
     values: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
+    copies: str = ""
 
     @cached_property
     def fence(self) -> tuple[str, ...]:

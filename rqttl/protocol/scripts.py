@@ -294,6 +294,11 @@ def _link(name: str) -> Script:
     if targets:
         bind = f"lazy(dead_letter).bind(q, KEYS, {len(keys)}, arg.targets)"
         body += f"q.targets = arg.targets ~= '' and {bind} or {{}}\n"
+    copied = " ".join(tags.get("copies", []))
+    if copied:
+        like = _link(copied)
+        parts = ", ".join(map(repr, like.keys))
+        body += f"q.copies = copies.bind(q, KEYS, {len(keys)}, {{{parts}}}, {like.least}, arg)\n"
     other = tuple(_parts(tags.get("source", [])))
     if other:
         # a source that is a target, too, has one table for both
@@ -305,7 +310,7 @@ def _link(name: str) -> Script:
     text = re.sub(r"\n{2,}", "\n", text).lstrip()
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
     words = tuple(keys), least, tuple(args), tuple(targets), _names(tags, "refuse"), bool(further), other
-    return Script(name, text, sha, *words, _names(tags, "reply"), tuple(tags.get("shared", [])))
+    return Script(name, text, sha, *words, _names(tags, "reply"), tuple(tags.get("shared", [])), copied)
 
 
 def _names(tags: dict[str, list[str]], tag: str) -> tuple[str, ...]:
