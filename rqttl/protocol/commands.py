@@ -616,6 +616,39 @@ class Joined:
         return [[b"ok", b"" if begin else notes, results[begin:end]] for begin, end in calls]
 
 
+def publish(
+    config: QueueConfig,
+    copies: Sequence[tuple[QueueConfig, Sequence[int]]],
+    packed: Sequence[tuple[Envelope, bytes]],
+    *,
+    window: int = 0,
+    now: Word = "",
+) -> Command:
+    """Store copies of at most `BATCH` messages to a topic, all or none.
+
+    `copies` has each queue with the numbers of its messages, from 1 on; none means all. A queue that is a target of
+    others comes before them. The call is as durable as the strongest of topic and queues. For `window` and repeatable
+    calls see `enqueue`.
+    """
+    script, like = scripts.load("publish"), scripts.load("enqueue")
+    may_be_over = any(ttl_may_be_over(envelope.ttl) for envelope, _ in packed)
+    simple = config.cannot_refuse and not may_be_over
+    keys = [*config.keys_for(script)[1:-1]]
+    words: list[Word] = []
+    for one, numbers in copies:
+        own = one.minimal_keys(like) if simple and one.cannot_refuse else one.keys_for(like)
+        keys += own[1:-2]
+        words += (one.name, own[-2], own[0], own[-1], " ".join(map(str, numbers)))
+    for envelope, body in packed:
+        words += (envelope.encode(), body)
+    head = (str(len(keys)), *keys, config.version)
+    arguments = script.arguments(now=now, window=window or "", count=len(copies))
+    kinds = {config.command, *(one.command for one, _ in copies)}
+    kind = next((one for one in (DiskCommand, ReplicaCommand) if one in kinds), Command)
+    repeat = _repeat(config, all(envelope.id for envelope, _ in packed), window)
+    return kind(script, config.name, (*head, *arguments, *words), repeat)
+
+
 def schedule(
     config: QueueConfig, packed: Sequence[tuple[bytes, Envelope, bytes]], *, window: int = 0, now: Word = ""
 ) -> Command:

@@ -43,6 +43,22 @@ def _enqueue(*messages: object) -> Callable[[Lab], Command]:
     return lambda lab: enqueue(lab, *messages)
 
 
+def _publish(message: Message) -> Callable[[Lab], Command]:
+    """A call that stores copies in `orders` and in another queue."""
+
+    def call(lab: Lab) -> Command:
+        lab.seed("other")
+        lab.seed("topic", {"duplicate_window": 9})
+        return commands.publish(
+            lab.known("topic"),
+            [(lab.known(name), []) for name in ("other", "orders")],
+            [commands.pack(message)],
+            now=NOW,
+        )
+
+    return call
+
+
 def _receive(count: int = 10, **words: Any) -> Callable[[Lab], Command]:
     return lambda lab: commands.receive(lab.known(), count, 1000, now=NOW, **words)
 
@@ -164,6 +180,16 @@ PRODUCERS = {
     "refused": Scenario(_enqueue(b"a"), {"max_length": 1, "overflow": "reject-publish"}, _READY),
     "refused and dead-lettered": Scenario(
         _enqueue(b"a"), {"max_length": 1, "overflow": "reject-publish-dlx", **_DEAD}, _READY
+    ),
+    "published": Scenario(_publish(Message(b"a", id="x", ttl="5ms")), parts=_WAITING),
+    "published, dead on arrival": Scenario(_publish(Message(b"a", ttl=0)), _DEAD, target=False),
+    "published and handed over": Scenario(_publish(Message(b"a", ttl=0)), parts=_WAITING),
+    "published where duplicates are known": Scenario(
+        _publish(Message(b"a", id="x")), {"duplicate_window": 9}, {"dedup": {";1;;x": NOW, ";1;;y": NOW - 9}}
+    ),
+    "published, head dead-lettered": Scenario(_publish(Message(b"a")), {"max_length": 1, **_DEAD}, _READY),
+    "published where two consumers wait at a queue that drops": Scenario(
+        _publish(Message(b"a")), {"max_length": 2}, _PRESSED
     ),
     "scheduled": Scenario(_schedule(), parts=_WAITING),
     "scheduled for now": Scenario(_schedule(b"@0")),
@@ -506,4 +532,6 @@ def test_all_keys_of_a_command_belong_to_the_queue_or_to_a_target(lab: Lab, way:
 
     keys = keys_of(command)
     assert len(set(keys)) == len(keys)
-    assert {key.split(":")[1] for key in keys} <= {f"{{{command.queue}}}", "{dead}", "{more}", "{nobody}", "{source}"}
+    further = {"{orders}", "{other}"} if command.script.copies else set()
+    targets = {"{dead}", "{more}", "{nobody}", "{source}"}
+    assert {key.split(":")[1] for key in keys} <= {f"{{{command.queue}}}"} | targets | further

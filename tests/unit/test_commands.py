@@ -67,6 +67,7 @@ def test_every_script_has_a_factory_and_every_factory_fills_its_header() -> None
         commands.nack(here, DELIVERIES),
         commands.reject(here, DELIVERIES),
         commands.renew(KEYSPACE, "orders", DELIVERIES, lease=1),
+        commands.publish(here, [(known("eu"), [1])], [(Envelope(), b"x")]),
         commands.schedule(here, [(b"+1", Envelope(), b"x")]),
         commands.cancel(KEYSPACE, "orders", "x"),
         commands.reschedule(KEYSPACE, "orders", "x", b"+1"),
@@ -86,8 +87,10 @@ def test_every_script_has_a_factory_and_every_factory_fills_its_header() -> None
             assert bound(command)["keys"] == [KEYSPACE.policies]
             continue
         source = keys_of("dead", (*TARGET_PARTS, *script.source) if script.source else ())
+        copied = scripts.load(script.copies) if script.copies else None
+        further = keys_of("eu", copied.keys[: copied.least]) if copied else source
         assert bound(command)["keys"] in (
-            keys_of("orders", script.keys) + source,
+            keys_of("orders", script.keys) + further,
             keys_of("orders", script.keys[: script.least]),
         )
 

@@ -1,0 +1,49 @@
+--- Store a copy of each message in every queue of the call that gets it, or nothing anywhere.
+--
+-- `words` are five for each of `count` queues, then envelope and body of each message. The five are name, version, the
+-- number of keys, targets, and the numbers of the messages that the queue gets (empty: all). A queue that others of the
+-- call bury into comes before these.
+--
+-- @use     clock record queue_lifetime copies ready reply
+-- @keys    meta log detached requeued states dedup dedup_ids dedup_windows
+-- @copies  enqueue
+-- @args    version now window count words...
+-- @reply   results: for each message `<sequence>` or `<sequence> <own deadline>` by the topic, or `=` for a duplicate
+-- @refuse  not_found queue_expired retry stale full behind malformed: stale is followed by the queues that have other
+-- @refuse  options or are gone (none: the topic itself), full by queue, limit and place of the message, malformed by
+-- @refuse  the place
+
+local now = clock.now(arg.now)
+local refusal, enqueued, made, unrouted = record.open(q, arg.version, now, 'enqueued', 'copies', 'unrouted')
+if refusal then
+  return reply.refuse(refusal)
+end
+local stale = copies.open(q.copies, now)
+if #stale > 0 then
+  return reply.refuse('stale', unpack(stale))
+elseif redis.call('XLEN', q.log) + redis.call('HLEN', q.detached) > 0 and lazy(ready).count(q) > 0 then
+  return reply.refuse('behind')
+end
+if arg.window ~= '' then q.remember = tonumber(arg.window) end
+local items = copies.of_batch(q, now, arg.words, tonumber(arg.count))
+if items.malformed then
+  return reply.refuse('malformed', items.malformed)
+elseif q.retry then
+  return reply.refuse('retry')
+end
+local retry = copies.plan(q.copies, now, items)
+local name, limit, number = copies.refusing(q.copies)
+if name then
+  return reply.refuse('full', name, limit, number)
+elseif retry then
+  copies.make_room(q.copies, now)
+  return reply.refuse('retry')
+end
+
+if q.life then lazy(queue_lifetime).mark_active(q, now) end
+copies.save_source(q, now, q.copies, items, enqueued, made, unrouted)
+for _, into in ipairs(q.copies) do
+  copies.store(into, now)
+end
+q.notes = #q.notes > 0 and q.notes or nil
+return reply.ok(q, items.results)

@@ -1,0 +1,165 @@
+--- Copies of published messages: one in each queue of the call that gets the message, under one id, with a deadline by
+-- the options of that queue. `into` is a queue that gets copies, a table like `q`. All are planned before the first
+-- write.
+--
+-- @use record batch schedule store admission append limits dedup wakeup dead_letter
+local copies = {}
+local WORDS = 5
+
+--- The queues that get copies. Each has five words: name, version, the number of its keys and those of its targets,
+-- targets, and the numbers of its messages (empty: all). Its keys are `parts`, or the first `least` of them. Notes of
+-- all are notes of the call.
+function copies.bind(q, keys, at, parts, least, arg)
+  local list = {}
+  q.notes = {}
+  for w = 0, WORDS * (arg.count - 1), WORDS do
+    local name, version, size, targets, numbers = unpack(arg.words, w + 1, w + WORDS)
+    local into = {name = name, version = version, numbers = numbers, notes = q.notes}
+    size = tonumber(size)
+    for i = 1, size > least and #parts or least do into[parts[i]] = keys[at + i] end
+    into.targets = targets ~= '' and dead_letter.bind(into, keys, at + #parts, targets) or {}
+    list[#list + 1], at = into, at + size
+  end
+  return list
+end
+
+--- Read all records. Returns the names of the queues that are gone, have ended, or have other options. An arrival is no
+-- use of a queue that others publish to: its lifetime goes on.
+function copies.open(list, now)
+  local stale = {}
+  for _, into in ipairs(list) do
+    local refusal, enqueued = record.open(into, into.version, now, 'enqueued')
+    if refusal then stale[#stale + 1] = into.name end
+    into.enqueued_before, into.life = enqueued, nil
+  end
+  return stale
+end
+
+--- Read the batch by the options of the topic. The columns `rest`, `sign` and `ttl` have what each copy starts from:
+-- the header behind the deadline, with an id, and the TTL. Nothing is written, but windows may be closed (`q.retry`).
+function copies.of_batch(q, now, words, count)
+  words = {unpack(words, WORDS * count + 1)}
+  local items = batch.read(q, now, words, 2, '')
+  if items.malformed or q.retry then return items end
+  items.rest, items.sign, items.ttl, items.results, items.gets = {}, {}, {}, {}, {}
+  for i = 2, 2 * items.n, 2 do
+    if items.outcome[i] == 'duplicate' then
+      items.results[i / 2] = '='
+    else
+      copies.number(q, now, items, i)
+    end
+  end
+  return items
+end
+
+--- Give a message its sequence, and find the TTL that its copies start from.
+function copies.number(q, now, items, i)
+  local header, deadline, seq = items.words[i - 1], items.deadline[i], append.next_seq(q, now)
+  items.rest[i] = schedule.header(nil, string.sub(header, string.find(header, '%D') or #header + 1), seq)
+  items.results[i / 2] = deadline and seq .. string.format(' %d', deadline) or seq
+  local late = items.outcome[i] == 'late'
+  local ttl = deadline and deadline - now
+  if q.message_ttl and (not ttl or ttl > q.message_ttl) then ttl = q.message_ttl end
+  items.sign[i] = late and '@' or ttl and '+' or ''
+  items.ttl[i] = late and deadline or ttl
+end
+
+--- Make the batch of each queue and the plan for it. Returns true if one of them has to make room first.
+function copies.plan(list, now, items)
+  local retry = false
+  for _, into in ipairs(list) do
+    into.items = copies.batch_of(into, now, items)
+    local own = into.items
+    local limited = into.max_length or into.max_length_bytes
+    if own.count < own.n or limited and limits.would_exceed(into, own.count, own.size) then
+      lazy(record).open_rest(into)
+      into.plan = lazy(admission).plan(into, now, own)
+      retry = retry or into.plan.retry
+    end
+  end
+  return retry
+end
+
+--- The messages of one queue, as a batch. `number` has their places in the batch of the call.
+function copies.batch_of(into, now, items)
+  local own = {n = 0, words = {}, number = {}, deadline = {}, outcome = {}, count = 0, size = 0}
+  if into.numbers == '' then
+    for k = 1, items.n do copies.add(into, now, items, k, own) end
+  else
+    for k in string.gmatch(into.numbers, '%d+') do copies.add(into, now, items, tonumber(k), own) end
+  end
+  if own.dedup_name then lazy(dedup).mark_duplicates(into, now, own) end
+  return own
+end
+
+--- Add message `k` to the batch of a queue, unless it is a duplicate at the topic.
+function copies.add(into, now, items, k, own)
+  local rest = items.rest[2 * k]
+  if not rest then return end
+  own.n, items.gets[k] = own.n + 1, true
+  local i = 2 * own.n
+  own.number[i], own.words[i] = k, items.words[2 * k]
+  own.envelope, own.header_at, own.ttl_sign, own.ttl_ms = rest, 1, items.sign[2 * k], items.ttl[2 * k]
+  batch.set_deadline(into, own, i, now)
+  if into.window then batch.note_id(own, i, rest) end
+  if not own.outcome[i] then
+    own.count, own.size = own.count + 1, own.size + #own.words[i]
+  end
+end
+
+--- The first message of the call that a queue refuses: the queue, the limit, and the number of the message.
+-- Nil if there is none. Queues that drop or bury what finds no room refuse nobody.
+function copies.refusing(list)
+  local name, limit, number
+  for _, into in ipairs(list) do
+    if into.plan and not into.plan.retry and not into.drops_head and not into.dead_letter_refused then
+      for i = 2, 2 * into.items.n, 2 do
+        local k = into.items.number[i]
+        if into.items.limit[i] and (not number or k < number) then
+          name, limit, number = into.name, into.items.limit[i], k
+        end
+      end
+    end
+  end
+  return name, limit, number
+end
+
+--- Make room in the first queue whose plan asks for it. The client repeats the call, which plans all queues anew.
+function copies.make_room(list, now)
+  for _, into in ipairs(list) do
+    if into.plan and into.plan.retry then
+      return lazy(admission).make_way(into, now, into.plan)
+    end
+  end
+end
+
+--- Write the counters and the duplicates of the topic. Its record is saved then: a copy may bury into it.
+function copies.save_source(q, now, list, items, enqueued, made, unrouted)
+  local arrived, routed, number = 0, 0, 0
+  for k = 1, items.n do
+    if items.results[k] ~= '=' then arrived = arrived + 1 end
+    if items.gets[k] then routed = routed + 1 end
+  end
+  for _, into in ipairs(list) do number = number + into.items.n end
+  record.save_arrivals(q, string.format('%d', enqueued + arrived), 'copies', string.format('%d', (made or 0) + number),
+    'unrouted', string.format('%d', (unrouted or 0) + arrived - routed))
+  if items.new_names then lazy(dedup).note(q, now, items) end
+end
+
+--- Store the copies of one queue, as an enqueue does.
+function copies.store(into, now)
+  local items, plan = into.items, into.plan
+  if items.n == 0 then return end
+  if plan then lazy(admission).make_way(into, now, plan) end
+  store.all(into, now, items)
+  local repeated = items.new_names and lazy(dedup).note(into, now, items) or 0
+  local enqueued = into.enqueued_before + items.n - repeated
+  if plan then
+    lazy(admission).finish(into, now, items, plan, enqueued)
+  else
+    into.ready_bytes = into.ready_bytes + items.size
+    if into.message_ttl then record.schedule_sweep(into, now + into.message_ttl) end
+    wakeup.ring(into, now)
+    record.save_arrivals(into, string.format('%d', enqueued))
+  end
+end
