@@ -39,12 +39,12 @@ _LIVE = {"workers": "HDEL HGETALL HLEN HSET"}
 ROLES = {
     "producer": Role(
         "declare queues, send, schedule, cancel",
-        "accept cancel declare enqueue lookup relay reschedule schedule touch update",
+        "accept cancel declare enqueue lookup publish relay reschedule schedule touch update",
         {**_DECLARE, **_LOOK_AHEAD, "scheduled_ids": "HGET", "scheduled_more": "ZRANGEBYLEX"},
     ),
     "consumer": Role(
         "declare queues, receive, settle, renew, peek; run `rqttl worker`",
-        "accept ack declare discard lookup nack peek receive reject relay renew touch update",
+        "accept ack declare discard lookup nack peek publish receive reject relay renew touch update",
         {
             **_DECLARE,
             **_LOOK_AHEAD,
@@ -56,7 +56,7 @@ ROLES = {
     ),
     "reaper": Role(
         "run `rqttl reaper`",
-        "accept lookup redrive_in redrive_out relay sweep update",
+        "accept lookup publish redrive_in redrive_out relay sweep update",
         {**_DECLARE, **_LIVE, "queues": "SADD SREM SISMEMBER SMEMBERS SSCAN", "": "SUBSCRIBE UNSUBSCRIBE"},
     ),
     "reader": Role(
@@ -110,6 +110,7 @@ def rules(roles: Iterable[str], keyspace: Keyspace, *, redis: str = "7.0") -> tu
     """
     names = list(ROLES) if "admin" in roles else list(dict.fromkeys(roles))
     scripts = [linker.load(name) for role in names for name in ROLES[role].scripts.split()]
+    scripts += [linker.load(one.copies) for one in scripts if one.copies]  # whose keys these scripts have, too
     plain = plain_calls(names)
     # Redis asks for both rights for each key of a script, also of one that only reads
     written = {part for one in scripts for part in (*one.keys, *one.source, *(TARGET_PARTS if one.targets else ()))}
