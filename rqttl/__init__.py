@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rqttl.aio.broker import AsyncBroker, AsyncQueue, connect_async
+    from rqttl.aio.broker import AsyncBroker, AsyncQueue, AsyncTopic, connect_async
     from rqttl.aio.consumer import AsyncConsumer, AsyncDelivery
     from rqttl.broker import Broker, connect
     from rqttl.consuming.consumer import Consumer
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         PolicyDecides,
         PolicyNotFound,
         PoolExhausted,
+        QueueForwards,
         QueueFull,
         QueueInUse,
         QueueMismatch,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from rqttl.options import OptionArguments, QueueOptions, UpdateResult
     from rqttl.policies import Contender, Explained, Policy
     from rqttl.queue import Queue
+    from rqttl.topic import Topic
     from rqttl.types import (
         ConsumerInfo,
         Death,
@@ -85,6 +87,7 @@ __all__ = [
     "AsyncConsumer",
     "AsyncDelivery",
     "AsyncQueue",
+    "AsyncTopic",
     "Broker",
     "BrokerClosed",
     "CommandEvent",
@@ -127,6 +130,7 @@ __all__ = [
     "PolicyNotFound",
     "PoolExhausted",
     "Queue",
+    "QueueForwards",
     "QueueFull",
     "QueueInUse",
     "QueueMismatch",
@@ -146,6 +150,7 @@ __all__ = [
     "SearchIncomplete",
     "SweepEvent",
     "SweepResult",
+    "Topic",
     "UpdateResult",
     "WaitEvent",
     "Worker",
@@ -164,6 +169,7 @@ _MODULES = (
     "events",
     "delivery",
     "queue",
+    "topic",
     "consuming.consumer",
     "broker",
     "aio.broker",
@@ -171,7 +177,7 @@ _MODULES = (
 )
 
 #: Sync names, whose asyncio twins begin with `Async` and share their docstrings, and methods that the twins name anew.
-_TWINS = ("Broker", "Queue", "Consumer", "Delivery")
+_TWINS = ("Broker", "Queue", "Topic", "Consumer", "Delivery")
 _RENAMED = {
     "aclose": "close",
     "__aenter__": "__enter__",

@@ -31,6 +31,7 @@ from rqttl.store.addresses import Address, read_url
 from rqttl.store.cluster import Seeds, open_client
 from rqttl.store.driver import RedisDriver, driver_of
 from rqttl.store.topology import node_info
+from rqttl.topic import Topic
 from rqttl.types import Duration, Effect, NodeInfo, PolicyResult, QueueStats, WorkerInfo
 
 if TYPE_CHECKING:
@@ -154,6 +155,19 @@ class Broker:
         """A handle on a queue. The queue need not exist: there is no call to Redis. Raises `InvalidName`."""
         self._driver.check_open()
         return Queue(self._driver, check_queue_name(name))
+
+    def declare_topic(self, name: str, **options: Unpack[OptionArguments]) -> Topic:
+        """Create a topic, or find it with the same options. See `Topic`, and `declare_queue` for options and errors.
+
+        A second declaration leaves the bindings as they are. A queue of this name is not a topic: `QueueMismatch`.
+        """
+        read = QueueOptions.read(name, options).as_topic()
+        return Topic(self._driver, read.queue, self._driver.perform(queues.declare(self._driver.keyspace, read)))
+
+    def topic(self, name: str) -> Topic:
+        """A handle on a topic. The topic need not exist: there is no call to Redis. Raises `InvalidName`."""
+        self._driver.check_open()
+        return Topic(self._driver, check_queue_name(name))
 
     def queues(self) -> list[str]:
         """The names of all queues, sorted. The call only reads."""

@@ -6,7 +6,7 @@ Errors of the connection (`redis.exceptions`) pass through as redis-py raises th
 from __future__ import annotations
 
 import copyreg
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -44,6 +44,25 @@ class QueueNotFound(RqttlError):
     def place(self) -> str:
         """` in namespace 'other'`; empty for the default one."""
         return "" if self.namespace == "rqttl" else f" in namespace {self.namespace!r}"
+
+
+class QueueForwards(QueueNotFound):
+    """The queue is a topic: its messages go on to the queues `to` which are bound to it, and nobody receives them here.
+
+    Receive from one of these queues, or `subscribe` to the topic and receive from the subscription.
+    """
+
+    code = "forwards"
+
+    def __init__(self, queue: str, to: Iterable[str] = ()) -> None:
+        super().__init__(queue)
+        self.to = tuple(to)
+
+    def __str__(self) -> str:
+        more = f" and {len(self.to) - 3:,} more" if len(self.to) > 3 else ""
+        names = ", ".join(map(repr, self.to[:3]))
+        goal = f"receive from the queues that are bound to it: {names}{more}" if names else "subscribe to it first"
+        return f"queue {self.queue!r}{self.place} is a topic, which passes its messages on: {goal}"
 
 
 class DataDamaged(RqttlError):
@@ -112,19 +131,22 @@ class PolicyDecides(RqttlError):
 
 
 class QueueMismatch(RqttlError):
-    """The queue exists with other options. `differences` maps each option to (requested, declared).
+    """The queue exists with other options, is bound to the topic with another filter, or only one of both is a topic.
 
-    Request the declared options, or change them with `update`: then every program must request the new ones. A policy
-    changes options that no program requests.
+    `differences` maps each option to (requested, declared). Request the declared options, or change them with `update`:
+    then every program must request the new ones. A policy changes options that no program requests. `set_filter`
+    changes a filter. A queue never becomes a topic: choose another name, or delete it first.
     """
 
     code = "mismatch"
 
-    def __init__(self, queue: str, differences: Differences, written: Differences | None = None) -> None:
+    def __init__(
+        self, queue: str, differences: Differences, written: Differences | None = None, *, text: str = ""
+    ) -> None:
         # the message has durations as `update` takes them; `differences` has milliseconds
         pairs = (differences if written is None else written).items()
         listed = "; ".join(f"{name}: requested {ours!r}, declared {theirs!r}" for name, (ours, theirs) in pairs)
-        super().__init__(f"queue {queue!r} exists with other options ({listed}): use update() to change them")
+        super().__init__(text or f"queue {queue!r} exists with other options ({listed}): use update() to change them")
         self.queue = queue
         self.differences = dict(differences)
 

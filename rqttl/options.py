@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, NamedTuple, TypedDict, cast
 
 from rqttl import units
 from rqttl.checks import check_queue_name, whole
 from rqttl.errors import DataDamaged, InvalidName, InvalidOption
+from rqttl.filters import Rule, check_filter
 from rqttl.text import did_you_mean, format_value, load_object, plain_number, plain_text
 from rqttl.types import Duration, Size
 
@@ -29,6 +30,8 @@ OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
 #: The values of `on_expire`, from the one that keeps least.
 ENDINGS = ("drop", "dead-letter", "keep")
 DURABILITIES = ("primary", "replica", "disk")
+#: The bindings of a topic among stored options. They are no option: no declaration and no policy names them.
+BINDINGS = "bindings"
 
 _MAX_COUNT = 2**53 - 1
 #: Options by their names in other tools.
@@ -259,11 +262,13 @@ class OptionArguments(TypedDict, total=False):
 class QueueOptions(Mapping[str, Value | None]):
     """The options of one queue, by attribute or key. Durations are milliseconds, and `None` means no value.
 
-    `non_default` has the options that differ from their defaults, with their stored values.
+    `non_default` has the options that differ from their defaults, with their stored values. `bindings` has the filter
+    of each queue that is bound to a topic; it is `None` for a queue that is none.
     """
 
     queue: str
     non_default: Mapping[str, Value]
+    bindings: Mapping[str, list[Rule]] | None = None
 
     @classmethod
     def read(cls, queue: str, arguments: Mapping[str, object]) -> QueueOptions:
@@ -279,13 +284,14 @@ class QueueOptions(Mapping[str, Value | None]):
     def from_json(cls, queue: str, text: str | bytes) -> QueueOptions:
         """Read the text of `as_json`. Raises `DataDamaged` for another text, or one with options that are unknown."""
         try:
-            return cls(queue, _read_json(text))
+            return cls(queue, *_read_json(text))
         except (ValueError, OverflowError) as error:
             raise DataDamaged(queue, f"its record holds no options: {error}") from None
 
     def as_json(self) -> str:
         """The options that differ from their defaults, as JSON. Equal options give equal texts."""
-        return json.dumps(self.non_default, sort_keys=True, separators=(",", ":"))
+        bindings = {} if self.bindings is None else {BINDINGS: self.bindings}
+        return json.dumps({**self.non_default, **bindings}, sort_keys=True, separators=(",", ":"))
 
     def as_arguments(self) -> OptionArguments:
         """The same options as arguments of `declare_queue` and `update`, with durations as text with a unit.
@@ -298,13 +304,26 @@ class QueueOptions(Mapping[str, Value | None]):
         """These options with some changes. `None` unsets an option."""
         named = by_name(changes)
         kept = {name: value for name, value in self.non_default.items() if name not in named}
-        options = QueueOptions(self.queue, dict(sorted({**kept, **_stored(named)}.items())))
+        options = QueueOptions(self.queue, dict(sorted({**kept, **_stored(named)}.items())), self.bindings)
         options._check_together()
         return options
 
     def differences(self, other: QueueOptions) -> dict[str, tuple[Value | None, Value | None]]:
         """The differing options, each with both values."""
         return {name: (self[name], other[name]) for name in OPTIONS if self[name] != other[name]}
+
+    def declares(self, stored: QueueOptions) -> bool:
+        """Return True if a declaration with these options finds its queue: the switches of that one do not matter."""
+        return self.is_topic is stored.is_topic and self.differences(stored).keys() <= set(SWITCHES)
+
+    def as_topic(self) -> QueueOptions:
+        """The same options, of a topic without bindings."""
+        return replace(self, bindings={})
+
+    @property
+    def is_topic(self) -> bool:
+        """True if messages go on to bound queues."""
+        return self.bindings is not None
 
     def target(self, reason: str) -> str:
         """The target of messages that died for `reason`; empty if they are dropped."""
@@ -324,13 +343,15 @@ class QueueOptions(Mapping[str, Value | None]):
         """The fields of the record that scripts read: names and values in turn. `options` alone has all other options.
 
         `option_set` is `expiring` if the queue has a lifetime, `default` if it has no other option that every command
-        reads, `capped` with `max_leased`, else `custom`.
+        reads, `capped` with `max_leased`, else `custom`. A topic with bindings is in use, so it has no lifetime.
         """
         uses = {name: SCRIPT_OPTIONS[name] for name in self.non_default if name in SCRIPT_OPTIONS}
-        expires = self.expires is not None or self.auto_delete_on_idle is not None
-        kind = "expiring" if expires else "custom" if "always" in uses.values() else "default"
+        expires = not self.bindings and (self.expires is not None or self.auto_delete_on_idle is not None)
+        kind = "expiring" if expires else "custom" if self.is_topic or "always" in uses.values() else "default"
         kind = "capped" if kind == "custom" and self.max_leased is not None else kind
         values: dict[str, Value] = {"option_set": kind, "overflow": str(self.overflow)}
+        if self.is_topic:
+            values["passes_on"] = 1
         if expires:
             values["on_expire"] = str(self.on_expire)
         values |= {name: self.non_default[name] for name, use in uses.items() if expires or use != "lifetime"}
@@ -410,9 +431,15 @@ def written(name: str, stored: object) -> object:
 
 
 @lru_cache(maxsize=256)
-def _read_json(text: str | bytes) -> Mapping[str, Value]:
-    """The options in a text. Many queues have the same ones, and share the mapping."""
-    return _stored(by_name({name: written(name, value) for name, value in load_object(text).items()}))
+def _read_json(text: str | bytes) -> tuple[Mapping[str, Value], Mapping[str, list[Rule]] | None]:
+    """The options and the bindings in a text. Many queues have the same ones, and share the mappings."""
+    stored = load_object(text)
+    bindings = stored.pop(BINDINGS, None)
+    if bindings is not None:
+        if not isinstance(bindings, dict):
+            raise ValueError(f"expected a mapping of {BINDINGS}, got {format_value(bindings)}")
+        bindings = {check_queue_name(name): check_filter(rules, name) for name, rules in bindings.items()}
+    return _stored(by_name({name: written(name, value) for name, value in stored.items()})), bindings
 
 
 def absent_fields(present: Sequence[int | str]) -> list[str]:

@@ -71,6 +71,7 @@ class Queue:
         content_type: str | None = None,
         delay: Duration | None = None,
         deliver_at: Instant | None = None,
+        subject: str | None = None,
     ) -> Receipt:
         """Store one message at the end of the queue.
 
@@ -82,6 +83,9 @@ class Queue:
         of due times. Its TTL and `message_ttl` count from its due time; the options, policies and limits of that time
         act. While the queue is full under `reject-publish`, it stays scheduled. Reapers let messages arrive on time,
         else the next call that receives, sweeps or asks for `stats`.
+
+        `subject` is stored as the header of that name: words with dots between them, such as `orders.eu.created`, up to
+        255 bytes. A topic passes the message on to the queues that are bound to it: see `Topic`.
 
         Raises `QueueFull`, `MessageTooLarge`, `InvalidInput`; `OutcomeUnknown` if the reply was lost: the message may
         be stored or not. With an id and such a window the call is repeated instead, and its receipt may call the
@@ -99,6 +103,7 @@ class Queue:
             content_type,
             delay,
             deliver_at,
+            subject,
         )
         return driver.perform(flow)
 
@@ -457,7 +462,8 @@ class Queue:
     def delete(self, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """Delete the queue with all its messages, without dead-lettering them.
 
-        Returns the number of ready messages. Raises `QueueInUse` if the queue has consumers (with `if_unused`) or
+        The subscriptions of a topic (`<topic>/<name>`) are deleted with it; other bound queues stay. Returns the number
+        of ready messages. Raises `QueueInUse` if the queue has consumers (with `if_unused`) or
         messages in any state (with `if_empty`).
         """
         flow = queues.delete(self._driver.keyspace, self.name, if_unused=if_unused, if_empty=if_empty)

@@ -31,7 +31,8 @@ class Message:
 
     A `body` of bytes is stored unchanged; any other value is packed with msgpack. `ttl` is the length of its life and
     `expires_at` the end; at most one of them may be set. `id` is free text of up to 255 bytes; without it the sequence
-    is the id. `delay` or `deliver_at` schedules the message: it arrives in the queue then.
+    is the id. `delay` or `deliver_at` schedules the message: it arrives in the queue then. `subject` is stored as the
+    header of that name, words with dots between them for the filters of a topic.
     """
 
     body: Body
@@ -42,6 +43,7 @@ class Message:
     content_type: str | None = None
     delay: Duration | None = None
     deliver_at: Instant | None = None
+    subject: str | None = None
 
 
 #: Outcomes of a redrive of one dead letter: it `moved`; or it stays, because the other queue is `full`, does not exist
@@ -134,6 +136,8 @@ class QueueStats:
     `scheduled` messages have not arrived: `ready`, `ready_bytes` and the limits do not count them. `activated` counts
     those that have arrived, also in `enqueued`, and `cancelled` those that were cancelled.
 
+    Of a topic, `copies` counts the copies that bound queues got, and `unrouted` the messages that no queue got.
+
     `outgoing` has the number of dead letters on their way to queues in other slots of a cluster, by target; mostly it
     is empty. No other number, here or of the target, and no limit counts them.
 
@@ -169,6 +173,8 @@ class QueueStats:
     scheduled: int = 0
     activated: int = 0
     cancelled: int = 0
+    copies: int = 0
+    unrouted: int = 0
     deaths: Mapping[str, int] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
     outgoing: Mapping[str, int] = field(default_factory=dict)

@@ -31,7 +31,7 @@ from rqttl.consuming.handling import check_sizes
 from rqttl.deployments import Deployment, Plan
 from rqttl.errors import InvalidInput, QueueFull
 from rqttl.events import Events, Observer
-from rqttl.flows import deployment, policies, queues, reading, receive, roster, single, steps, sweeping
+from rqttl.flows import bindings, deployment, policies, queues, reading, receive, roster, single, steps, sweeping
 from rqttl.flows import messages as message_flows
 from rqttl.flows.receive import ReceiveResult, lease_ms
 from rqttl.options import QueueOptions, UpdateResult
@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from rqttl.embedded.server import EmbeddedServer
+    from rqttl.filters import Filter
     from rqttl.options import OptionArguments
 # <!-- /imports -->
 
@@ -98,6 +99,7 @@ class AsyncQueue:
         content_type: str | None = None,
         delay: Duration | None = None,
         deliver_at: Instant | None = None,
+        subject: str | None = None,
     ) -> Receipt:
         driver = self._driver
         flow = message_flows.send(
@@ -111,6 +113,7 @@ class AsyncQueue:
             content_type,
             delay,
             deliver_at,
+            subject,
         )
         return await driver.perform(flow)
 
@@ -308,6 +311,32 @@ class AsyncQueue:
         return await AsyncRunner(self._driver, deliveries, handler, concurrency, raise_errors=raise_errors).run(stop)
 
 
+class AsyncTopic(AsyncQueue):
+    """A handle on one topic: a `Topic` for an event loop."""
+
+    # <!-- topic -->
+    async def subscribe(self, name: str, filter: Filter = None, **options: Unpack[OptionArguments]) -> AsyncQueue:
+        flow = bindings.subscribe(self._driver.keyspace, self.name, name, filter, options)
+        return AsyncQueue(self._driver, *await self._driver.perform(flow))
+
+    async def unsubscribe(self, name: str) -> int:
+        return await self._driver.perform(bindings.unsubscribe(self._driver.keyspace, self.name, name))
+
+    async def bind(self, queue: str, filter: Filter = None) -> None:
+        await self._driver.perform(bindings.bind(self._driver.keyspace, self.name, queue, filter))
+
+    async def unbind(self, queue: str) -> bool:
+        return await self._driver.perform(bindings.unbind(self._driver.keyspace, self.name, queue))
+
+    async def set_filter(self, name: str, filter: Filter) -> None:
+        await self._driver.perform(bindings.set_filter(self._driver.keyspace, self.name, name, filter))
+
+    async def bindings(self) -> dict[str, list[dict[str, Any]]]:
+        return await self._driver.perform(bindings.bindings(self._driver.keyspace, self.name))
+
+    # <!-- /topic -->
+
+
 def connect_async(
     url: str | None = None, *, namespace: str = "rqttl", patience: Duration | None = None, slotted: bool = False
 ) -> AsyncBroker:
@@ -408,6 +437,16 @@ class AsyncBroker:
     def queue(self, name: str) -> AsyncQueue:
         self._driver.check_open()
         return AsyncQueue(self._driver, check_queue_name(name))
+
+    async def declare_topic(self, name: str, **options: Unpack[OptionArguments]) -> AsyncTopic:
+        read = QueueOptions.read(name, options).as_topic()
+        return AsyncTopic(
+            self._driver, read.queue, await self._driver.perform(queues.declare(self._driver.keyspace, read))
+        )
+
+    def topic(self, name: str) -> AsyncTopic:
+        self._driver.check_open()
+        return AsyncTopic(self._driver, check_queue_name(name))
 
     async def queues(self) -> list[str]:
         return await self._driver.perform(reading.names(self._driver.keyspace))

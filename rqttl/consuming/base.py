@@ -21,7 +21,7 @@ from rqttl.consuming.heartbeat import Heartbeat
 from rqttl.consuming.prefetch import Prefetch, RenewalSchedule, SharedPrefetch
 from rqttl.consuming.several import Queues, Weights, take, with_wakeup
 from rqttl.delivery import LOST, Delivered, Settler
-from rqttl.errors import LeaseLost, QueueNotFound, RqttlError
+from rqttl.errors import LeaseLost, QueueForwards, QueueNotFound, RqttlError
 from rqttl.events import Events, RenewalEvent
 from rqttl.flows import reading, receive
 from rqttl.flows.receive import ReceiveResult, lease_ms
@@ -119,6 +119,9 @@ class Session(Generic[D]):
                     answered=lambda answer: self._record(self.prefetch.confirm(), answer),
                 )
             )
+        except QueueForwards:
+            self.prefetch.put_back()  # what is leased is settled as ever
+            raise
         except QueueNotFound:
             for ack in self.prefetch.confirm():
                 self.prefetch.late.add(ack)
@@ -345,8 +348,8 @@ class SharedSession(Session[D]):
             try:
                 with nullcontext() if at_end else queues.sparing(name):
                     renewed.update((yield from call(self._of[name])) or {})
-            except QueueNotFound:
-                self._queues.miss(name, (yield Now()), logger)
+            except QueueNotFound as error:
+                self._queues.miss(error, (yield Now()), logger)
             except (*TEMPORARY, RqttlError) as error:
                 failure = error
                 if is_away(error):
@@ -389,12 +392,12 @@ class SharedSession(Session[D]):
 
     def _claim_of(
         self, lease: int | None, queue: str, count: int, block: int, ticket: bytes
-    ) -> Flow[ReceiveResult | None]:
+    ) -> Flow[ReceiveResult | QueueNotFound]:
         session, presence = self._of[queue], Presence(self._name, block, prefetch.CONSUMER_TTL_MS, ticket)
         try:
             claimed = yield from session.claim(lease, count, presence)
-        except QueueNotFound:
-            return None
+        except QueueNotFound as error:
+            return error
         if block and not claimed.entries:
             session.schedule.begin_wait()
         else:

@@ -16,7 +16,7 @@ from typing import Any
 
 from rqttl import checks, units
 from rqttl.checks import MOST_WEIGHT, check_queue_name
-from rqttl.errors import InvalidInput, OutcomeUnknown, PoolExhausted, QueueNotFound, RqttlError
+from rqttl.errors import InvalidInput, OutcomeUnknown, PoolExhausted, QueueForwards, QueueNotFound, RqttlError
 from rqttl.flows.receive import PERIOD, Batches, Listen, ReceiveResult, listen, receive_once
 from rqttl.flows.steps import ABANDONED, Flow, GetConfig, Now, Read, Sleep, WaitForWakeup
 from rqttl.outages import TEMPORARY, is_away
@@ -30,8 +30,8 @@ logger = logging.getLogger("rqttl.consumer")
 
 #: Queues, and the patterns of a worker, with their weights; without weights in strict order.
 Weights = Mapping[str, int | None]
-#: Makes a claim of a queue: up to so many messages, the ms to block after it, and a ticket. `None`: there is no queue.
-Claim = Callable[[str, int, int, bytes], Flow[ReceiveResult | None]]
+#: Makes a claim of a queue: up to so many messages, the ms to block after it, and a ticket. Or the queue is not there.
+Claim = Callable[[str, int, int, bytes], Flow[ReceiveResult | QueueNotFound]]
 
 #: The ms between two looks for a missing queue.
 MISSING = 5_000
@@ -201,11 +201,12 @@ class Queues(dict[str, _Queue]):
         if due is not None and block:
             queue.until, queue.due = now + min(block, due), now + due
 
-    def miss(self, name: str, now: float, logger: logging.Logger) -> None:
-        """Record that a queue does not exist. It is looked for later."""
-        queue = self[name]
+    def miss(self, error: QueueNotFound, now: float, logger: logging.Logger) -> None:
+        """Record that a queue does not exist, or passes its messages on. It is looked for later."""
+        queue = self[error.queue]
         if not queue.is_missing:
-            logger.warning("queue %s does not exist; looking again every %d s", name, MISSING // 1000)
+            what = error if isinstance(error, QueueForwards) else f"queue {error.queue} does not exist"
+            logger.warning("%s; looking again every %d s", what, MISSING // 1000)
         queue.is_missing, queue.is_awaited = True, False
         queue.until = queue.due = now + MISSING
 
@@ -258,8 +259,8 @@ def take(queues: Queues, claim: Claim, count: int, wait: int, listen: Listen = l
         if name is not None:
             with queues.sparing(name):
                 claimed = yield from _take_turn(queues, name, claim, count, ends - now if wait > 0 else 0, now)
-                if claimed is None:
-                    queues.miss(name, now, logger)
+                if isinstance(claimed, QueueNotFound):
+                    queues.miss(claimed, now, logger)
                 elif claimed.entries:
                     return claimed
         elif not (there := [name for name in queues if not queues.is_away(name)]):
@@ -302,7 +303,7 @@ def _wait(
 
 def _take_turn(
     queues: Queues, name: str, claim: Claim, count: int, longest: int, now: int
-) -> Flow[ReceiveResult | None]:
+) -> Flow[ReceiveResult | QueueNotFound]:
     """Claim messages of one queue. If it has none, the consumer waits there for `longest` ms at most."""
     count = queues.share(name, count, now)
     block, ticket = queues.ask(name, longest)
@@ -311,8 +312,8 @@ def _take_turn(
     except BaseException:
         queues.woken(name, ticket)  # it may still be good
         raise
-    if claimed is None:
-        return None
+    if isinstance(claimed, QueueNotFound):
+        return claimed
     number, due = len(claimed.entries), None
     if not count or (number < count and not claimed.more):
         due = math.inf if claimed.due is None else max(1, claimed.due - claimed.now)
@@ -337,7 +338,7 @@ def receive(
     batches = Batches()
     failures: list[Exception] = []
 
-    def claim(name: str, count: int, block: int, ticket: bytes) -> Flow[ReceiveResult]:
+    def claim(name: str, count: int, block: int, ticket: bytes) -> Flow[ReceiveResult | QueueNotFound]:
         own = Presence(consumer, block, 0, ticket) if consumer else ABSENT
         flow = receive_once(name, count, lease, auto_ack=auto_ack, presence=own)
         return _taking(driver.keyspace, queues, name, flow, failures) if auto_ack else flow

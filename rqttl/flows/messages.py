@@ -18,6 +18,7 @@ from rqttl.flows.steps import (
     OUTDATED,
     Flow,
     GetConfig,
+    Publish,
     Read,
     Sender,
     answer_of,
@@ -35,7 +36,7 @@ from rqttl.protocol.codec import NO_ENVELOPE, VALUE, Envelope
 from rqttl.protocol.commands import BATCH, BATCH_BYTES, READ_BYTES, Command, Ok, QueueConfig, Refused, Reply
 from rqttl.protocol.keys import META, SCHEDULED, SCHEDULED_IDS, SCHEDULED_MORE, UPCOMING, Keyspace
 from rqttl.text import format_value, plain_text
-from rqttl.types import Duration, Header, Instant, Message, MessageView, Outcome, Purged, Receipt, RedriveResult, State
+from rqttl.types import Duration, Instant, Message, MessageView, Outcome, Purged, Receipt, RedriveResult, State
 from rqttl.units import as_datetime
 
 #: Calls that one round trip of `enqueue_many` carries at most.
@@ -46,33 +47,14 @@ _SEQUENCE_BYTES = 20
 T = TypeVar("T")
 
 
-def send(
-    sender: Sender,
-    queue: str,
-    body: Message | object,
-    ttl: Duration | None,
-    expires_at: Instant | None,
-    headers: Mapping[str, Header] | None,
-    id: str | None,
-    content_type: str | None,
-    delay: Duration | None,
-    deliver_at: Instant | None,
-) -> Flow[Receipt]:
-    """See `Queue.enqueue`."""
-    if (
-        ttl is None
-        and expires_at is None
-        and headers is None
-        and id is None
-        and content_type is None
-        and delay is None
-        and deliver_at is None
-    ):
+def send(sender: Sender, queue: str, body: Message | object, *fields: Any) -> Flow[Receipt]:
+    """See `Queue.enqueue`. `fields` are those of a `Message` behind its body, in order."""
+    if fields.count(None) == len(fields):
         message: object = body
     elif isinstance(body, Message):
         raise InvalidInput("body: a Message has all fields itself; give no further arguments with it")
     else:
-        message = Message(body, ttl, expires_at, headers, id, content_type, delay, deliver_at)
+        message = Message(body, *fields)
     if sender.events.observer is not None:
         return _observed_one(sender.events.observer, queue, message)
     return enqueue_one(queue, message, sender.configs.get(queue))
@@ -131,8 +113,10 @@ def enqueue_one(queue: str, message: Message | object, config: QueueConfig | Non
         return _stored((yield from enqueue(queue, [message]))[0])
     if config is None:
         config = yield GetConfig(queue)
+    if config.passes_on:
+        return _stored((yield Publish(config, [message]))[0])
     if len(body) > config.max_body:
-        config = yield from _roomy(config, len(body))
+        config = yield from roomy(config, len(body))
     id, build = "", cast("Callable[..., Command]", commands.enqueue_alike)
     batch: tuple[object, ...] = (body,), envelope
     if envelope.id:
@@ -141,13 +125,13 @@ def enqueue_one(queue: str, message: Message | object, config: QueueConfig | Non
     reply: Reply = yield command
     answer = answer_of(command, reply)
     if type(answer) is not Refused and not answer.notes:
-        return _stored(_receipt(config, answer.results[0], id))
+        return _stored(receipt(config, answer.results[0], id))
     stored = yield from _store(config, len(body), build, *batch, reply=reply)
-    return _stored(_confirmed([stored], [_receipt(stored[0], stored[1][0], id)])[0])
+    return _stored(confirmed([stored], [receipt(stored[0], stored[1][0], id)])[0])
 
 
 def enqueue(queue: str, messages: Sequence[Message | object], window: int = 0) -> Flow[list[Receipt | QueueFull]]:
-    """Store messages in order. The queue remembers their ids for `window` ms.
+    """Store messages in order; a topic passes them on. The queue remembers their ids for `window` ms.
 
     If the queue has no limits and the call no window, several batches go in one round trip. Otherwise they go one after
     the other, because no batch may overtake one that is repeated.
@@ -157,12 +141,14 @@ def enqueue(queue: str, messages: Sequence[Message | object], window: int = 0) -
     envelope, bodies = _alike(messages, kinds)
     if not bodies and is_scheduled(*messages):
         return (yield from _in_runs(config, messages, window))
+    if config.passes_on:
+        return cast("list[Receipt | QueueFull]", (yield Publish(config, messages, window)))
     sizes = list(map(len, bodies))
     if 0 < len(bodies) <= BATCH and sum(sizes) <= BATCH_BYTES:
         stored = [(yield from _store(config, max(sizes), commands.enqueue_alike, bodies, envelope))]
     else:
         packed = [(envelope, body) for body in bodies] or [commands.pack(message) for message in messages]
-        stored = yield from _in_batches(config, packed, window)
+        stored = yield from in_batches(config, packed, window)
     results = [result for _, batch, _ in stored for result in batch]
     forever = all(config.retention is None for config, *_ in stored)
     receipts: list[Receipt | QueueFull]
@@ -171,8 +157,8 @@ def enqueue(queue: str, messages: Sequence[Message | object], window: int = 0) -
     else:
         options = [config for config, batch, _ in stored for _ in batch]
         ids = [plain_text(message.id) or "" if isinstance(message, Message) else "" for message in messages]
-        receipts = list(map(_receipt, options, results, ids))
-    return _confirmed(stored, receipts)
+        receipts = list(map(receipt, options, results, ids))
+    return confirmed(stored, receipts)
 
 
 def _alike(messages: Sequence[Message | object], kinds: set[type]) -> tuple[Envelope, Sequence[bytes]]:
@@ -189,17 +175,18 @@ def _of(kinds: set[type], bases: type | tuple[type, ...]) -> bool:
 
 
 #: The options that were in force when a call stored messages, the result of each, and why they are not confirmed.
-_Stored = tuple[QueueConfig, Sequence[bytes], str]
+Stored = tuple[QueueConfig, Sequence[bytes], str]
 
 
-def _of_answer(config: QueueConfig, answer: Ok) -> _Stored:
+def of_answer(config: QueueConfig, answer: Ok) -> Stored:
+    """The values of a call that stores messages."""
     results: Sequence[bytes] = answer.results
     # a refused message needs no confirmation
     why = commands.why_unconfirmed(answer.notes) if any(result[:1] != b"!" for result in results) else ""
     return config, results, why
 
 
-def _confirmed(stored: Sequence[_Stored], receipts: list[T]) -> list[T]:
+def confirmed(stored: Sequence[Stored], receipts: list[T]) -> list[T]:
     """Return the receipts of stored messages. Raises `NotReplicated` with them if one is not confirmed."""
     confirmed = 0
     for config, results, why in stored:
@@ -213,13 +200,13 @@ def _confirmed(stored: Sequence[_Stored], receipts: list[T]) -> list[T]:
 
 def _store(
     config: QueueConfig, largest: int, build: Callable[..., Command], *batch: object, reply: Reply | None = None
-) -> Flow[_Stored]:
+) -> Flow[Stored]:
     """Store messages in one call, which `build` makes of the options in force and `batch`. See also `with_config`.
 
     The largest body has `largest` bytes. Options in the cache never suffice for a `MessageTooLarge`.
     """
     if largest > config.max_body:
-        config = yield from _roomy(config, largest)
+        config = yield from roomy(config, largest)
 
     def checked(newest: QueueConfig) -> Command:
         nonlocal config
@@ -228,10 +215,10 @@ def _store(
         return build(config, *batch)
 
     values = yield from with_config(config.name, checked, config, reply)
-    return _of_answer(config, values) if values.notes else (config, values.results, "")
+    return of_answer(config, values) if values.notes else (config, values.results, "")
 
 
-def _roomy(config: QueueConfig, largest: int) -> Flow[QueueConfig]:
+def roomy(config: QueueConfig, largest: int) -> Flow[QueueConfig]:
     """A config that permits a body of `largest` bytes: this one, or the one in force now. Raises `MessageTooLarge`."""
     if largest > config.max_body:
         config = yield GetConfig(config.name, fresh=True)
@@ -239,15 +226,16 @@ def _roomy(config: QueueConfig, largest: int) -> Flow[QueueConfig]:
     return config
 
 
-def _in_batches(config: QueueConfig, packed: Sequence[tuple[Envelope, bytes]], window: int) -> Flow[list[_Stored]]:
+def in_batches(config: QueueConfig, packed: Sequence[tuple[Envelope, bytes]], window: int) -> Flow[list[Stored]]:
+    """Store messages in the log of a queue, also of a topic, up to the first call that is not confirmed."""
     pieces = list(_batches(packed))
     sizes = [max(len(body) for _, body in piece) for piece in pieces]
     #: For each batch, the largest body in it and in all later ones, so a refusal comes before any of them is stored.
     largest = list(accumulate(reversed(sizes), max))[::-1]
-    stored: list[_Stored] = []
+    stored: list[Stored] = []
     while len(stored) < len(pieces):
         start = len(stored)
-        config = yield from _roomy(config, largest[start])
+        config = yield from roomy(config, largest[start])
         alone = len(pieces) == 1 or config.limited or window
         batches = pieces[start : start + (1 if alone else WINDOW)]
         calls = [partial(commands.enqueue, packed=piece, window=window) for piece in batches]
@@ -263,19 +251,20 @@ def _in_batches(config: QueueConfig, packed: Sequence[tuple[Envelope, bytes]], w
 
 def _in_one_round_trip(
     config: QueueConfig, largest: Sequence[int], calls: Sequence[Callable[[QueueConfig], Command]]
-) -> Flow[list[_Stored]]:
+) -> Flow[list[Stored]]:
     answers = yield from pipeline([call(config) for call in calls], OUTDATED)
-    stored: list[_Stored] = []
+    stored: list[Stored] = []
     for answer, call, size in zip(answers, calls, largest, strict=False):
         if type(answer) is Refused:
             newest: QueueConfig = yield GetConfig(config.name, fresh=True)
             stored.append((yield from _store(newest, size, call)))
         else:
-            stored.append(_of_answer(config, answer))
+            stored.append(of_answer(config, answer))
     return stored
 
 
-def _receipt(config: QueueConfig, result: bytes, id: str) -> Receipt | QueueFull:
+def receipt(config: QueueConfig, result: bytes, id: str) -> Receipt | QueueFull:
+    """The receipt in the result of a script for a message with this id, or the refusal."""
     if result == b"=":
         return Receipt(id, duplicate=True)
     if len(result) == _SEQUENCE_BYTES and config.retention is None:
@@ -294,7 +283,7 @@ def _receipt(config: QueueConfig, result: bytes, id: str) -> Receipt | QueueFull
 
 def _in_runs(config: QueueConfig, messages: Sequence[Message | object], window: int) -> Flow[list[Receipt | QueueFull]]:
     """Store plain and scheduled messages in their order. An invalid message is refused before any is stored."""
-    config = yield from _roomy(config, max(len(commands.pack(message)[1]) for message in messages))
+    config = yield from roomy(config, max(len(commands.pack(message)[1]) for message in messages))
     schedules = {id(message): _scheduled(message) for message in messages if is_scheduled(message)}
     results: list[Receipt | QueueFull] = []
     for later, neighbours in groupby(messages, key=is_scheduled):
@@ -316,7 +305,7 @@ def _scheduled(message: Any) -> tuple[bytes, Envelope, bytes]:
 
 def _schedule(config: QueueConfig, packed: Sequence[tuple[bytes, Envelope, bytes]], window: int) -> Flow[list[Receipt]]:
     receipts: list[Receipt] = []
-    stored: list[_Stored] = []
+    stored: list[Stored] = []
     for piece in _batches([(envelope, body) for _, envelope, body in packed]):
         batch = packed[len(receipts) : len(receipts) + len(piece)]
         build = partial(commands.schedule, packed=batch, window=window)
@@ -328,7 +317,7 @@ def _schedule(config: QueueConfig, packed: Sequence[tuple[bytes, Envelope, bytes
         ]
         if why:
             break
-    return _confirmed(stored, receipts)
+    return confirmed(stored, receipts)
 
 
 def _schedule_receipt(config: QueueConfig, result: bytes, id: bytes) -> Receipt:

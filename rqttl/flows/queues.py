@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,7 @@ from rqttl.errors import (
     QueueNotFound,
     RqttlError,
 )
-from rqttl.flows import moving, policies, registry, sweeping
+from rqttl.flows import moving, policies, reading, registry, sweeping, topics
 from rqttl.flows.policies import count_deaths, following, reconcile, record, records, version_call, warn_of_failover
 from rqttl.flows.steps import (
     EXPIRED,
@@ -25,6 +26,7 @@ from rqttl.flows.steps import (
     GetConfig,
     GetPolicies,
     HandleNotes,
+    Publish,
     Read,
     ReadEachNode,
     Recent,
@@ -34,7 +36,7 @@ from rqttl.flows.steps import (
     existing,
 )
 from rqttl.flows.sweeping import SWEEPS, config_if_exists, retire, sweep
-from rqttl.options import SWITCHES, QueueOptions, UpdateResult, written
+from rqttl.options import QueueOptions, UpdateResult, written
 from rqttl.policies import PolicySet
 from rqttl.protocol import commands
 from rqttl.protocol.commands import CONFIRMING, Options, QueueConfig, Refused, unconfirmed
@@ -69,10 +71,12 @@ def declare(keyspace: Keyspace, declared: QueueOptions) -> Flow[Declared]:
             break
         if answer.code == "mismatch":
             stored = QueueOptions.from_json(queue, answer.details[0])
-            differences = declared.differences(stored)
-            if differences.keys() <= set(SWITCHES):
+            if declared.declares(stored):
                 declared = stored
                 continue
+            if declared.is_topic is not stored.is_topic:
+                raise other_kind(queue, is_topic=stored.is_topic)
+            differences = declared.differences(stored)
             texts = {name: (written(name, ours), written(name, theirs)) for name, (ours, theirs) in differences.items()}
             raise QueueMismatch(queue, differences, texts)
         if answer.code == "stale":
@@ -98,6 +102,14 @@ def declare(keyspace: Keyspace, declared: QueueOptions) -> Flow[Declared]:
     return DECLARED[made]
 
 
+def other_kind(queue: str, *, is_topic: bool) -> QueueMismatch:
+    """The error for a queue that should be a topic, or for a topic that should be none."""
+    kinds = "a topic" if is_topic else "no topic", "a queue" if is_topic else "a topic"
+    return QueueMismatch(
+        queue, {}, text=f"queue {queue!r} is {kinds[0]}, and never becomes {kinds[1]}: delete it first"
+    )
+
+
 def _entered(keyspace: Keyspace, declared: QueueOptions) -> Flow[tuple[bool, PolicySet] | None]:
     """See `_enter`. The answer is `None` if the queue is there as declared, and the node of the registry away."""
     if keyspace.slotted:
@@ -114,7 +126,7 @@ def _entered(keyspace: Keyspace, declared: QueueOptions) -> Flow[tuple[bool, Pol
 def _is_there(keyspace: Keyspace, declared: QueueOptions) -> Flow[bool]:
     """Return True if the queue exists with these declared options, whatever its switches. It asks no other node."""
     known = yield from config_if_exists(keyspace, declared.queue)
-    if known is None or not declared.differences(known.declared).keys() <= set(SWITCHES):
+    if known is None or not declared.declares(known.declared):
         return False
     yield GetConfig(declared.queue, newest=known)
     return True
@@ -212,14 +224,38 @@ def preview_declaration(keyspace: Keyspace, declared: QueueOptions) -> Flow[Upda
 
 
 def delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool) -> Flow[int]:
-    """Delete a queue and remove its name from the registry. Expired messages die first."""
+    """Delete a queue and remove its name from the registry. Expired messages die first.
+
+    The subscriptions of a topic go before it. So a topic that is left by a crash still knows those that are left.
+    """
     yield from sweep(queue)
+    config: QueueConfig = yield GetConfig(queue)
+    subscriptions = [name for name in config.options.bindings or () if name.rpartition("/")[0] == queue]
+    if subscriptions and (if_unused or if_empty):
+        for name in subscriptions:
+            with suppress(QueueNotFound):
+                yield from sweep(name)
+        for name, stats in (yield from reading.look(keyspace, [queue, *subscriptions])).items():
+            for condition, count in (
+                ("if_unused", if_unused and stats.consumers),
+                ("if_empty", if_empty and stats.depth),
+            ):
+                if count:
+                    raise QueueInUse(name, condition, count)
+    removed = 0
+    for name in subscriptions:
+        with suppress(QueueNotFound):  # deleted meanwhile
+            removed += yield from _delete(keyspace, name, if_unused=if_unused, if_empty=if_empty, stays_bound=True)
+    return removed + (yield from _delete(keyspace, queue, if_unused=if_unused, if_empty=if_empty))
+
+
+def _delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool, stays_bound: bool = False) -> Flow[int]:
     command = commands.delete(keyspace, queue, if_unused=if_unused, if_empty=if_empty)
     answer = yield from dispatch(command, ("in_use",))
     if type(answer) is Refused:
         condition, count = answer.details
         raise QueueInUse(queue, condition.decode(), count)
-    yield Unregister(queue)
+    yield Unregister(queue, stays_bound)
     return int(answer.removed)
 
 
@@ -287,6 +323,7 @@ class Memory:
             GetPolicies: self._policies,
             Register: lambda step: registry.register(keyspace, step.queue),
             Unregister: self._unregister,
+            Publish: lambda step: topics.publish(keyspace, step.config, step.messages, step.window),
             HandleNotes: lambda step: follow(keyspace, step.notes, self.forbidden),
         }
 
@@ -316,4 +353,7 @@ class Memory:
 
     def _unregister(self, step: Unregister) -> Flow[int]:
         self.configs.pop(step.queue, None)
-        return registry.unregister(self._keyspace, step.queue)
+        topic = step.queue.rpartition("/")[0]
+        if topic and not step.stays_bound:
+            yield from topics.unbind_gone(self._keyspace, topic, step.queue)
+        return (yield from registry.unregister(self._keyspace, step.queue))

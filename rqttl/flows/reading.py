@@ -24,7 +24,10 @@ from rqttl.text import format_time, plural
 from rqttl.types import QueueStats
 from rqttl.units import as_datetime
 
-COUNTERS = ("enqueued", "delivered", "redelivered", "acked", "refused", "purged", "redriven", "activated", "cancelled")
+COUNTERS = (
+    *("enqueued", "delivered", "redelivered", "acked", "refused", "purged", "redriven", "activated", "cancelled"),
+    *("copies", "unrouted"),
+)
 _DEATHS = {reason: f"deaths:{reason}" for reason in REASONS}
 _DROPPED = {reason: f"dropped:{reason}" for reason in (*REASONS, "cycle")}
 #: Pairs of a field with the start of a lifetime, and the option with its length.

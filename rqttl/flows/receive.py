@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from rqttl import checks, units
-from rqttl.errors import PoolExhausted, RqttlError
-from rqttl.flows.steps import ABANDONED, ENDED, Flow, Now, WaitForWakeup, with_config
+from rqttl.errors import PoolExhausted, QueueForwards, RqttlError
+from rqttl.flows.steps import ABANDONED, ENDED, Flow, GetConfig, Now, WaitForWakeup, with_config
 from rqttl.outages import TEMPORARY
 from rqttl.protocol import commands
 from rqttl.protocol.commands import ABSENT, BATCH, Command, Presence, QueueConfig, Word
@@ -77,7 +77,13 @@ def receive_once(
         return command.as_replay() if replay else command
 
     while True:
-        values = yield from with_config(queue, build, config)
+        try:
+            values = yield from with_config(queue, build, config)
+        except QueueForwards:  # options in the cache never suffice for it
+            config = yield GetConfig(queue, fresh=True)
+            if config.passes_on:
+                raise
+            continue
         if answered is not None:
             answered(values)
         if values.messages or not values.more or not count:

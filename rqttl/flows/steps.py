@@ -17,6 +17,7 @@ from rqttl.protocol.commands import Command, Ok, QueueConfig, Refused, Reply, Wo
 from rqttl.protocol.contract import IncompleteReply
 from rqttl.protocol.keys import WAKEUP, Keyspace
 from rqttl.runtime.interrupt import Interrupt, Timing
+from rqttl.types import Message
 from rqttl.units import Ms
 
 S = TypeVar("S")
@@ -112,9 +113,19 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class Unregister:
-    """Step: remove a queue from the registry."""
+    """Step: remove a deleted queue from the registry, and its binding to `<topic>` if it was `<topic>/<name>`."""
 
     queue: str
+    stays_bound: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Step: send messages to a topic; see `topics.publish`. The answer has the receipt or the refusal of each."""
+
+    config: QueueConfig
+    messages: Sequence[Message | object]
+    window: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +201,7 @@ Step = (
     | Rehearse
     | Register
     | Unregister
+    | Publish
     | HandleNotes
     | WaitForWakeup
     | Now

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from types import MappingProxyType
@@ -220,7 +220,7 @@ class Resolution:
         winners |= {name: change.claim for name, change in self.changes.items()}
         values = {name: claim.value for name, claim in winners.items() if claim}
         values = {name: value for name, value in sorted(values.items()) if value != OPTIONS[name].default}
-        return self.declared if values == self.declared.non_default else QueueOptions(self.declared.queue, values)
+        return self.declared if values == self.declared.non_default else replace(self.declared, non_default=values)
 
     @cached_property
     def offers(self) -> tuple[dict[str, Offer], dict[str, Offer]]:

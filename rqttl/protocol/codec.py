@@ -16,6 +16,7 @@ import msgpack
 from rqttl import units
 from rqttl.checks import MAX_DESCRIPTION_BYTES, MAX_ID_BYTES, check_id, cut_description
 from rqttl.errors import InvalidInput, MessageTooLarge
+from rqttl.filters import MAX_PATTERN_BYTES, SUBJECT
 from rqttl.text import format_value, plain_number, plain_text
 from rqttl.types import BINARY, MSGPACK, Death, Duration, Header, Instant, Message
 from rqttl.units import as_datetime
@@ -372,4 +373,18 @@ def envelope_of(message: Message, content_type: str | None) -> Envelope:
         ttl = b"@%d" % units.instant(message.expires_at, "expires_at")
     id = b"" if message.id is None else check_id(message.id)
     # as `Envelope(...)`, but without the cost of keywords: a batch makes many
-    return tuple.__new__(Envelope, (ttl, id, pack_extras(content_type, message.headers)))
+    headers = message.headers if message.subject is None else headers_of(message)
+    return tuple.__new__(Envelope, (ttl, id, pack_extras(content_type, headers)))
+
+
+def headers_of(message: Message) -> Mapping[str, Header] | None:
+    """The headers of a message, its subject among them. Raises `InvalidInput`."""
+    if message.subject is None:
+        return message.headers
+    text, headers = plain_text(message.subject), message.headers or {}
+    if text is None or not all(text.split(".")) or len(text.encode(errors="replace")) > MAX_PATTERN_BYTES:
+        rule = f"expected words with dots between them, at most {MAX_PATTERN_BYTES} bytes"
+        raise InvalidInput(f"subject: {rule}, got {format_value(message.subject)}")
+    if isinstance(headers, Mapping) and SUBJECT in headers:
+        raise InvalidInput(f"subject: given as a header, too: {format_value(headers[SUBJECT])}; leave one of them out")
+    return {**headers, SUBJECT: text} if isinstance(headers, Mapping) else headers

@@ -12,7 +12,8 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from rqttl.checks import BATCH, BATCH_BYTES
-from rqttl.errors import ContractError, DataDamaged, MessageTooLarge
+from rqttl.errors import ContractError, DataDamaged, MessageTooLarge, QueueForwards
+from rqttl.filters import Bindings
 from rqttl.options import QueueOptions, absent_fields
 from rqttl.protocol import codec, scripts
 from rqttl.protocol.codec import NO_ENVELOPE, VALUE, Envelope, envelope_of, ttl_may_be_over
@@ -87,6 +88,21 @@ class QueueConfig:
     def lease(self) -> int:
         """`lease` in ms."""
         return self.options.number("lease") or 0
+
+    @cached_property
+    def passes_on(self) -> bool:
+        """True for a topic: its messages go on to other queues, and nobody receives any from it."""
+        return self.options.is_topic
+
+    @cached_property
+    def bindings(self) -> Bindings:
+        """The bindings of a topic, compiled."""
+        return Bindings(self.options.bindings or {})
+
+    @cached_property
+    def buries_into(self) -> frozenset[str]:
+        """The other queues in which an arrival may put a dead letter."""
+        return frozenset(map(self.options.target, scripts.load("enqueue").targets)) - {"", self.name}
 
     @cached_property
     def capped(self) -> bool:
@@ -538,7 +554,12 @@ def receive(
     finished: Sequence[Word] = (),
     now: Word = "",
 ) -> Command:
-    """Settle deliveries as acked (sequence and token in turn), then take up to `count` messages."""
+    """Settle deliveries as acked (sequence and token in turn), then take up to `count` messages.
+
+    Raises `QueueForwards` if it is to take messages of a topic.
+    """
+    if config.passes_on and count:
+        raise QueueForwards(config.name, sorted(config.options.bindings or ()))
     script = scripts.load("receive")
     arguments = script.arguments(
         now=now,

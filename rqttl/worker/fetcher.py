@@ -124,9 +124,9 @@ class Fetcher:
         block, ticket = self._queues.ask(name)
         try:
             deliveries, due = self._sources[name].claim(count, block, ticket)
-        except QueueNotFound:
+        except QueueNotFound as error:
             self._sources.answered(self._sources.asked)
-            self._queues.miss(name, now, logger)
+            self._queues.miss(error, now, logger)
             return
         except TEMPORARY:
             self._queues.woken(name, ticket)  # it may still be good when Redis is back

@@ -35,9 +35,7 @@ from tests.drivers import redis_of
 from tests.waiting import PATIENCE
 
 #: The asyncio classes and their sync twins.
-TWINS: dict[type, type] = {
-    getattr(rqttl, f"Async{twin}"): getattr(rqttl, twin) for twin in ("Broker", "Queue", "Consumer", "Delivery")
-}
+TWINS: dict[type, type] = {getattr(rqttl, f"Async{twin}"): getattr(rqttl, twin) for twin in rqttl._TWINS}
 #: The thread that made the call which a task carries out.
 _caller: ContextVar[int] = ContextVar("caller")
 

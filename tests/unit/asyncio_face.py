@@ -17,7 +17,11 @@ from tests.unit.reference import between
 
 FACE = "rqttl/aio/broker.py"
 #: The marks of classes, with the file and the class that have the methods.
-SOURCES = {"queue": ("rqttl/queue.py", "Queue"), "broker": ("rqttl/broker.py", "Broker")}
+SOURCES = {
+    "queue": ("rqttl/queue.py", "Queue"),
+    "topic": ("rqttl/topic.py", "Topic"),
+    "broker": ("rqttl/broker.py", "Broker"),
+}
 ASYNC = {name: f"Async{name}" for name in (*TWINS, "Driver")}
 #: What is awaited, beside asynchronous methods of the class itself.
 AWAITED = {"driver.perform", "self._driver.perform", "self._fast.perform"}

@@ -290,7 +290,7 @@ class OneByOne(Drive):
         self.claims(9, True)
 
     @staticmethod
-    def _claim(*words: Any) -> Flow[ReceiveResult | None]:
+    def _claim(*words: Any) -> Flow[ReceiveResult | QueueNotFound]:
         entries: list[Any] = yield cast("Any", words)  # the test answers it
         return ReceiveResult(known(), entries, b"", {}, 1000, None, False)
 

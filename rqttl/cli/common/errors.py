@@ -84,9 +84,9 @@ def _usage(error: click.UsageError) -> str:
 
 
 def _library_error(error: errors.RqttlError) -> str:
-    if isinstance(error, errors.QueueNotFound):
+    if isinstance(error, errors.QueueNotFound) and not isinstance(error, errors.QueueForwards):
         return f"queue {error.queue!r} does not exist{error.place}: `rqttl queue declare {error.queue}` creates it"
-    if isinstance(error, errors.QueueMismatch):
+    if isinstance(error, errors.QueueMismatch) and OPTIONS.keys() >= error.differences.keys() > set():
         differences = []
         for name, values in error.differences.items():
             ours, theirs = (format_value(OPTIONS[name], value) for value in values)  # type: ignore[arg-type]  # as read

@@ -1,0 +1,137 @@
+"""Flows about the bindings of topics: which queues get messages, and by which filters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rqttl.checks import check_queue_name
+from rqttl.errors import InvalidInput, InvalidName, QueueMismatch, QueueNotFound
+from rqttl.filters import Filter, Rule, canonical_json, check_filter
+from rqttl.flows import queues
+from rqttl.flows.steps import Flow
+from rqttl.flows.sweeping import config_if_exists
+from rqttl.flows.topics import rebind, unbind_gone
+from rqttl.options import QueueOptions, by_name, written
+from rqttl.protocol.commands import QueueConfig
+from rqttl.protocol.keys import Keyspace
+from rqttl.text import format_value, plain_text
+from rqttl.types import Declared
+
+#: The most queues that are bound to one topic: each change writes all bindings.
+MOST = 1_000
+
+
+def subscription(topic: str, name: object) -> str:
+    """The queue of a subscription. Raises `InvalidName`."""
+    text = plain_text(name)
+    if not text or "/" in text:
+        raise InvalidName(f"name: expected the name of a subscription, without '/', got {format_value(name)}")
+    return check_queue_name(f"{topic}/{text}", "name")
+
+
+def subscribe(
+    keyspace: Keyspace, topic: str, name: str, filter: Filter, options: Mapping[str, object]
+) -> Flow[tuple[str, Declared]]:
+    """See `Topic.subscribe`. Returns the queue, and the outcome of its declaration."""
+    queue, rules, arguments = subscription(topic, name), check_filter(filter), by_name(options)
+    QueueOptions.read(queue, arguments)
+    config = yield from _topic(keyspace, topic)
+    _check_room(config, queue)
+    known = yield from config_if_exists(keyspace, queue)
+    if known is None:
+        yield from unbind_gone(keyspace, topic, queue)  # else the filter of an older queue of this name would stay
+    if arguments.keys().isdisjoint(("expires", "auto_delete_on_idle")):
+        inherited = config.options if known is None else known.declared
+        arguments["auto_delete_on_idle"] = written("auto_delete_on_idle", inherited.auto_delete_on_idle)
+    declared = yield from queues.declare(keyspace, QueueOptions.read(queue, arguments))
+    yield from _bind(keyspace, topic, queue, rules)
+    return queue, declared
+
+
+def unsubscribe(keyspace: Keyspace, topic: str, name: str) -> Flow[int]:
+    """See `Topic.unsubscribe`."""
+    queue = subscription(topic, name)
+    was_bound = yield from unbind(keyspace, topic, queue)
+    try:
+        return (yield from queues.delete(keyspace, queue, if_unused=False, if_empty=False))
+    except QueueNotFound:
+        if not was_bound:
+            raise
+        return 0
+
+
+def bind(keyspace: Keyspace, topic: str, queue: str, filter: Filter) -> Flow[None]:
+    """See `Topic.bind`."""
+    queue, rules = check_queue_name(queue, "queue"), check_filter(filter)
+    if queue == topic:
+        raise InvalidInput(f"queue: expected another queue than the topic, got {queue!r}")
+    if keyspace.in_another_slot(topic, queue):
+        tag = topic[1:].partition("}")[0] if topic.startswith("{") else topic.partition("/")[0]
+        fitting = f"{{{tag}}}.{queue.removeprefix('{').replace('}', '')}"
+        rule = f"{queue!r} is in another slot than {topic!r}, so one step cannot store in both"
+        raise InvalidInput(f"queue: {rule}; a queue {fitting!r} would be in its slot")
+    yield from _bind(keyspace, topic, queue, rules)
+
+
+def _bind(keyspace: Keyspace, topic: str, queue: str, rules: list[Rule]) -> Flow[None]:
+    while True:
+        config = yield from _topic(keyspace, topic)
+        if (yield from config_if_exists(keyspace, queue)) is None:
+            raise QueueNotFound(queue)
+        _check_room(config, queue)
+        bindings = config.declared.bindings or {}
+        ours, theirs = canonical_json(rules), canonical_json(bindings.get(queue, rules))
+        if ours != theirs:
+            text = f"queue {queue!r} is bound to {topic!r} with another filter ({theirs}, not {ours}): use set_filter()"
+            raise QueueMismatch(queue, {"filter": (rules, bindings[queue])}, text=text)
+        # a new version also for what is there: see `unbind_gone`
+        if (yield from rebind(keyspace, config, {**bindings, queue: rules})):
+            return
+
+
+def set_filter(keyspace: Keyspace, topic: str, name: str, filter: Filter) -> Flow[None]:
+    """See `Topic.set_filter`."""
+    rules = check_filter(filter)
+    while True:
+        config = yield from _topic(keyspace, topic)
+        bindings = config.declared.bindings or {}
+        queue = name if name in bindings else f"{topic}/{name}"
+        if queue not in bindings:
+            raise InvalidInput(f"name: expected a queue or a subscription of {topic!r}, got {format_value(name)}")
+        if (yield from rebind(keyspace, config, {**bindings, queue: rules})):
+            return
+
+
+def unbind(keyspace: Keyspace, topic: str, queue: str) -> Flow[bool]:
+    """See `Topic.unbind`."""
+    queue = check_queue_name(queue, "queue")
+    while True:
+        config = yield from _topic(keyspace, topic)
+        bindings = dict(config.declared.bindings or {})
+        if bindings.pop(queue, None) is None:
+            return False
+        if (yield from rebind(keyspace, config, bindings)):
+            return True
+
+
+def bindings(keyspace: Keyspace, topic: str) -> Flow[dict[str, list[Rule]]]:
+    """See `Topic.bindings`."""
+    return dict((yield from _topic(keyspace, topic)).declared.bindings or {})
+
+
+def _topic(keyspace: Keyspace, name: str) -> Flow[QueueConfig]:
+    """The record of a topic. Raises `QueueNotFound`, and `QueueMismatch` for a queue that is none."""
+    config = yield from config_if_exists(keyspace, name)
+    if config is None:
+        raise QueueNotFound(name)
+    if not config.declared.is_topic:
+        raise queues.other_kind(name, is_topic=False)
+    return config
+
+
+def _check_room(config: QueueConfig, queue: str) -> None:
+    bindings = config.declared.bindings or {}
+    if queue not in bindings and len(bindings) >= MOST:
+        raise InvalidInput(
+            f"queue: {config.name!r} has {len(bindings):,} bound queues, and takes no more than {MOST:,}"
+        )
