@@ -31,7 +31,6 @@ from rqttl.store.driver import RedisDriver
 from rqttl.store.topology import Trip
 from rqttl.testing.fake import AsyncClockedDriver, Clock, ClockedDriver
 from rqttl.types import Instant
-from tests.drivers import redis_of
 from tests.waiting import PATIENCE
 
 #: The asyncio classes and their sync twins.
@@ -106,9 +105,8 @@ class Face:
         if isinstance(value, list):
             return [self._shown(item) for item in value]
         if type(value) in TWINS:
-            driver, queue = vars(self)["_driver"], getattr(value, "name", None)
-            beside = Broker(redis_of(driver), driver=lambda *_, **__: driver)
-            return Face(value, lambda: beside.queue(queue) if queue else value, _driver=driver, _parent=self)
+            driver, queue, twin = vars(self)["_driver"], getattr(value, "name", None), TWINS[type(value)]
+            return Face(value, lambda: twin(driver, queue) if queue else value, _driver=driver, _parent=self)
         return value
 
     def __repr__(self) -> str:

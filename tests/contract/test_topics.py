@@ -492,7 +492,7 @@ REFUSED: list[tuple[str, Callable[[Any, Any], object], type[Exception], str]] = 
     ("bindings of a topic", lambda broker, _: broker.declare_topic("x", bindings={}), InvalidInput, "no such queue"),
     ("bindings by update", lambda _, news: news.update(bindings={}), InvalidInput, "no such queue option"),
     ("bindings by policy", lambda broker, _: broker.set_policy("p", "#", {"bindings": {}}), InvalidInput, "bindings"),
-    ("a missing queue", lambda _, news: news.bind("gone"), QueueNotFound, "gone"),
+    ("a missing queue", lambda _, news: news.bind("news/x/gone"), QueueNotFound, "gone"),
     ("the topic itself", lambda _, news: news.bind("news"), InvalidInput, "another queue than the topic"),
     ("no name", lambda _, news: news.bind("a b"), InvalidName, "queue: expected"),
     ("filter of a stranger", lambda _, news: news.set_filter("q", None), InvalidInput, "subscription of 'news'"),
