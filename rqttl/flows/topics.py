@@ -83,7 +83,7 @@ class _Publication:
         """Send as many messages from `place` on as one call stores; or learn why it does not."""
         end = min([other for other in self._refused if other > place], default=place + BATCH)
         found = [self._config.bindings.find(headers) for headers in self._headers[place : min(end, place + BATCH)]]
-        count = _fitting(found, self._sizes[place:])
+        count = fitting(found, self._sizes[place:])
         queues = yield from self._look_up({name for names in found[:count] for name in names})
         if queues is None:
             return
@@ -153,7 +153,7 @@ def _durability(config: QueueConfig) -> int:
     return DURABILITIES.index(str(config.options.durability))
 
 
-def _fitting(found: Sequence[Sequence[str]], sizes: Sequence[int]) -> int:
+def fitting(found: Sequence[Sequence[str]], sizes: Sequence[int]) -> int:
     """The number of the first messages, of these sizes and for these queues, that one call stores."""
     queues: set[str] = set()
     copies = copied = sent = 0
