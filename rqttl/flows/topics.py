@@ -104,12 +104,22 @@ class _Publication:
             strongest = max((self._config, *queues.values()), key=_durability)
             self._note(of_answer(self._config, answer), strongest)
         elif answer.code == "full":
-            name, limit, number = answer.details[0].decode(), answer.details[1].decode(), int(answer.details[2])
-            self._refused[place + number - 1] = QueueFull(name, limit, queues[name].options.number(limit) or 0)
+            name, limit = answer.details[0].decode(), answer.details[1].decode()
+            self._refuse(found[:count], place, int(answer.details[2]) - 1, queues[name], limit)
         elif answer.code == "behind":
             self._rounds = self._rounds + 1 if (yield from pass_on(self._keyspace, self._config.name)) else ROUNDS
         else:
             yield from self._look_again([name.decode() for name in answer.details if answer.code == "stale"])
+
+    def _refuse(self, found: Sequence[Sequence[str]], place: int, first: int, queue: QueueConfig, limit: str) -> None:
+        """Note that a full queue has refused the message `first` of those from `place` on.
+
+        The later ones for it would be refused, too, unless one takes less room or is a duplicate.
+        """
+        all_alike = limit == "max_length" and not (self._window or self._config.window or queue.window)
+        for number, names in enumerate(found[first:] if all_alike else found[first : first + 1], place + first):
+            if queue.name in names:
+                self._refused[number] = QueueFull(queue.name, limit, queue.options.number(limit) or 0)
 
     def _let_wait(self, end: int) -> Flow[None]:
         """Store the next messages, those before the place `end`, in the log of the topic."""
@@ -121,12 +131,11 @@ class _Publication:
     def _note(self, stored: Stored, strongest: QueueConfig) -> None:
         """Take the results of a call. Raises `NotReplicated` where a queue has `strongest` durability, in vain."""
         config, results, why = stored
-        place, confirmed = len(self._results), len(self._results) - len(self._refused)
+        place = len(self._results)
         self._results += map(receipt, [config] * len(results), results, self._ids[place:])
         if why:
             durability = str(strongest.options.durability)
-            receipts = [one for one in self._results if isinstance(one, Receipt)]
-            raise NotReplicated(strongest.name, durability, why, receipts, confirmed)
+            raise NotReplicated(strongest.name, durability, why, self._results, place)
 
     def _look_up(self, names: set[str]) -> Flow[dict[str, QueueConfig] | None]:
         """The configs of bound queues; `None` after one that is gone, whose binding goes, too."""
@@ -146,7 +155,7 @@ class _Publication:
                 yield GetConfig(name, fresh=True)
             except QueueNotFound:
                 yield from unbind_gone(self._keyspace, self._config.name, name)
-        self._config = yield GetConfig(self._config.name, fresh=not names)
+        self._config = yield GetConfig(self._config.name, fresh=True)
 
 
 def _durability(config: QueueConfig) -> int:

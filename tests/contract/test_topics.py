@@ -198,6 +198,21 @@ def test_a_full_queue_that_refuses_refuses_for_all_and_of_a_batch_only_messages_
     assert (bodies(full), topic.stats().copies) == ([b"fits"], 9 + 4 * 9)
 
 
+def test_a_full_queue_refuses_a_batch_in_one_call_and_takes_what_has_room(clocked: Clocked, topic: Topic) -> None:
+    topic.subscribe("length", "a", max_length=1, overflow="reject-publish")
+    size = topic.subscribe("size", "b", max_length_bytes=2, overflow="reject-publish")
+    topic.enqueue_many([Message(b"1", subject="a"), Message(b"1", subject="b")])
+    called = scripts(clocked)
+
+    refused = topic.enqueue_many([Message(b"2", subject="a")] * 200)
+    sizes = topic.enqueue_many([Message(body, subject="b") for body in (b"22", b"2", b"3")])
+
+    assert (called[:1], len(called) < 10) == (["publish"], True)
+    assert [type(one) for one in refused] == [QueueFull] * 200
+    assert [type(one) for one in sizes] == [QueueFull, Receipt, QueueFull]
+    assert bodies(size) == [b"1", b"2"]
+
+
 def test_a_copy_with_a_ttl_of_0_goes_to_a_consumer_that_waits_or_dies_there(clocked: Clocked, topic: Topic) -> None:
     eu, us = topic.subscribe("eu"), topic.subscribe("us")
 
@@ -402,6 +417,20 @@ def test_the_binding_of_a_deleted_queue_goes_with_the_next_message_unless_it_is_
     assert bodies(eu) == [b"1", b"2"]
     if made_again:
         assert bodies(clocked.queue("news/x/y")) == [b"2"]
+
+
+def test_a_client_learns_that_another_one_has_removed_a_binding_also_if_it_has_forgotten_the_queue(
+    clocked: Clocked, topic: Topic, client: redis.Redis
+) -> None:
+    eu = topic.subscribe("eu")
+    topic.subscribe("us")
+    topic.enqueue(b"1")
+    Clocked(client).topic("news").unsubscribe("us")
+    driver_of(clocked).configs.pop("news/us")
+
+    topic.enqueue(b"2")
+
+    assert bodies(eu) == [b"1", b"2"]
 
 
 def test_a_subscription_that_is_deleted_or_ends_is_unbound_and_one_that_is_made_again_gets_the_new_filter(
