@@ -651,23 +651,49 @@ def publish(
     others comes before them. The call is as durable as the strongest of topic and queues. For `window` and repeatable
     calls see `enqueue`.
     """
+    simple = config.cannot_refuse and not any(ttl_may_be_over(envelope.ttl) for envelope, _ in packed)
+    batch = [word for envelope, body in packed for word in (envelope.encode(), body)]
+    command = _copying(config, copies, batch, simple=simple, window=window or "", form="", known="", mark="", now=now)
+    return command._replace(repeat=_repeat(config, all(envelope.id for envelope, _ in packed), window))
+
+
+def pass_on(
+    config: QueueConfig,
+    copies: Sequence[tuple[QueueConfig, Sequence[int]]],
+    sequences: Sequence[Word],
+    *,
+    known: Word = "",
+    mark: Word = "",
+    now: Word = "",
+) -> Command:
+    """Store copies of the first ready messages of a topic, at most `BATCH`, and take them out, all or none.
+
+    For `copies` see `publish`. A message for more queues than one call has comes alone, in several calls with queues in
+    the order of their names: each has as `known` the mark of the one before, and all but the last set a `mark`.
+    """
+    words: dict[str, Word] = {"window": "", "form": "log", "known": known, "mark": mark, "now": now}
+    return _copying(config, copies, sequences, simple=True, **words)
+
+
+def _copying(
+    config: QueueConfig,
+    copies: Sequence[tuple[QueueConfig, Sequence[int]]],
+    batch: Sequence[Word],
+    simple: bool,
+    **words: Word,
+) -> Command:
+    """A call of `publish`. `simple`: no message has a TTL that may be over."""
     script, like = scripts.load("publish"), scripts.load("enqueue")
-    may_be_over = any(ttl_may_be_over(envelope.ttl) for envelope, _ in packed)
-    simple = config.cannot_refuse and not may_be_over
     keys = [*config.keys_for(script)[1:-1]]
-    words: list[Word] = []
+    queues: list[Word] = []
     for one, numbers in copies:
         own = one.minimal_keys(like) if simple and one.cannot_refuse else one.keys_for(like)
         keys += own[1:-2]
-        words += (one.name, own[-2], own[0], own[-1], " ".join(map(str, numbers)))
-    for envelope, body in packed:
-        words += (envelope.encode(), body)
-    head = (str(len(keys)), *keys, config.version)
-    arguments = script.arguments(now=now, window=window or "", count=len(copies))
+        queues += (one.name, own[-2], own[0], own[-1], " ".join(map(str, numbers)))
+    head = (str(len(keys)), *keys, config.version, *script.arguments(count=len(copies), **words))
     kinds = {config.command, *(one.command for one, _ in copies)}
     kind = next((one for one in (DiskCommand, ReplicaCommand) if one in kinds), Command)
-    repeat = _repeat(config, all(envelope.id for envelope, _ in packed), window)
-    return kind(script, config.name, (*head, *arguments, *words), repeat)
+    return kind(script, config.name, (*head, *queues, *batch))
 
 
 def schedule(

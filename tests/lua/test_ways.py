@@ -59,6 +59,18 @@ def _publish(message: Message) -> Callable[[Lab], Command]:
     return call
 
 
+def _pass_on(mark: str = "") -> Callable[[Lab], Command]:
+    """A call that stores copies of a message of `topic` in `orders`, and with a `mark` leaves the message there."""
+
+    def call(lab: Lab) -> Command:
+        dead = (b";1;44;xfar expired 1 1700000000000 1700000000000 - 1 0 \x92", b"a")
+        log = {place(-9): (at(5), b"a")} if mark else {place(-9): (at(5), b"a"), place(-8): dead}
+        lab.seed("topic", log=log, expiry={place(-9): NOW + 5}, failures={place(-9): 1})
+        return commands.pass_on(lab.known("topic"), [(lab.known(), [])], [*log], mark=mark, now=NOW)
+
+    return call
+
+
 def _receive(count: int = 10, **words: Any) -> Callable[[Lab], Command]:
     return lambda lab: commands.receive(lab.known(), count, 1000, now=NOW, **words)
 
@@ -140,6 +152,7 @@ _SURVIVORS = {"log": {place(-9, i): (b"", b"x" * 3500) for i in range(150)}, "me
 #: A retention that is new to messages which are away for longer.
 _UNCAPPED = {"log": plain(place(-9)), "delayed": {place(-9): NOW + 50}, "meta": {"due_at": 0}}
 _MORTAL = {"expires": 5, "auto_delete_on_idle": 9}
+_PASSES: dict[str, Any] = {"meta": {"passes_on": 1, "option_set": "custom"}}
 _PAST = {"meta": {"last_used_at": NOW - 5, "last_active_at": NOW - 5}}
 
 #: A ready message, a delayed one that was returned before, and scheduled ones.
@@ -191,6 +204,11 @@ PRODUCERS = {
     "published where two consumers wait at a queue that drops": Scenario(
         _publish(Message(b"a")), {"max_length": 2}, _PRESSED
     ),
+    "passed on": Scenario(_pass_on(), parts=_WAITING),
+    "passed on in a step": Scenario(_pass_on(mark=f"{place(-9)} orders")),
+    "passed on where it is passed on again": Scenario(_pass_on(), parts=_PASSES),
+    "passed on, head dead-lettered": Scenario(_pass_on(), {"max_length": 1, **_DEAD}, _READY),
+    "passed on, dead on arrival": Scenario(_pass_on(), {"max_ttl": 0, **_DEAD}, target=False),
     "scheduled": Scenario(_schedule(), parts=_WAITING),
     "scheduled for now": Scenario(_schedule(b"@0")),
     "scheduled where there is a lifetime": Scenario(_schedule(), _MORTAL, {"meta": {"last_active_at": NOW - 1}}),
@@ -291,6 +309,11 @@ CONSUMERS = {
     "sweep that lets arrive": Scenario(_CALLS["sweep"], parts={**_COMING, **_WAITING}),
     "sweep that lets arrive past a limit": Scenario(
         _CALLS["sweep"], {"max_length": 2, **_DEAD}, {**_COMING, **_READY}, target=False
+    ),
+    "sweep where messages are passed on": Scenario(_CALLS["sweep"], parts={**_READY, **_PASSES}),
+    "sweep that lets arrive what is passed on": Scenario(_CALLS["sweep"], parts={**_COMING, **_PASSES}),
+    "reject into a queue that passes on": Scenario(
+        _CALLS["reject"], {"dead_letter_rejected": "{queue}"}, {**_LEASED, **_PASSES}
     ),
     "sweep that lets die what arrives too late": Scenario(
         _CALLS["sweep"], _DEAD, {**_COMING, "scheduled": {place(-6): NOW - 9, place(-5): NOW}}, target=False

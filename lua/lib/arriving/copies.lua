@@ -2,7 +2,8 @@
 -- the options of that queue. `into` is a queue that gets copies, a table like `q`. All are planned before the first
 -- write.
 --
--- @use record batch schedule store admission append limits dedup wakeup dead_letter
+-- @use record batch schedule store admission append limits dedup wakeup dead_letter ready message_ttl history purge
+-- @use memory
 local copies = {}
 local WORDS = 5
 
@@ -38,8 +39,7 @@ end
 --- Read the batch by the options of the topic. The columns `rest`, `sign` and `ttl` have what each copy starts from:
 -- the header behind the deadline, with an id, and the TTL. Nothing is written, but windows may be closed (`q.retry`).
 function copies.of_batch(q, now, words, count)
-  words = {unpack(words, WORDS * count + 1)}
-  local items = batch.read(q, now, words, 2, '')
+  local items = batch.read(q, now, {unpack(words, WORDS * count + 1)}, 2, '')
   if items.malformed or q.retry then return items end
   items.rest, items.sign, items.ttl, items.results, items.gets = {}, {}, {}, {}, {}
   for i = 2, 2 * items.n, 2 do
@@ -62,6 +62,28 @@ function copies.number(q, now, items, i)
   if q.message_ttl and (not ttl or ttl > q.message_ttl) then ttl = q.message_ttl end
   items.sign[i] = late and '@' or ttl and '+' or ''
   items.ttl[i] = late and deadline or ttl
+end
+
+--- Read messages that wait at the topic into the same columns; `deaths` has those of dead letters. Nil if they are not
+-- the first ready ones, if one of them has expired, or if the mark is not the `known` one.
+function copies.of_entries(q, now, words, count, known)
+  local seqs = {unpack(words, WORDS * count + 1)}
+  record.open_rest(q)
+  local entries, fan_at = ready.read(q, #seqs), redis.call('HGET', q.meta, 'fan_at') or ''
+  local items = {n = #seqs, entries = entries, words = {}, rest = {}, sign = {}, ttl = {}, results = {}, gets = {},
+    deaths = {}, cycles = 0}
+  for k, seq in ipairs(seqs) do
+    local entry, mark = entries[k], string.sub(fan_at, 1, #seq) == seq and fan_at or ''
+    if not entry or entry[1] ~= seq or mark ~= (k == 1 and known or '') then return nil end
+    local header, body = unpack(entry[2])
+    local deadline = message_ttl.deadline(q, seq, header)
+    if deadline and deadline <= now then return nil end
+    local i, _, deaths = 2 * k, history.parts(header, seq)
+    items.words[i], items.deaths[k] = body, deaths ~= '' and history.read(deaths) or nil
+    items.rest[i] = schedule.header(nil, string.sub(header, string.find(header, '%D') or #header + 1), seq)
+    items.sign[i], items.ttl[i] = deadline and '+' or '', deadline and deadline - now
+  end
+  return items
 end
 
 --- Make the batch of each queue and the plan for it. Returns true if one of them has to make room first.
@@ -92,11 +114,16 @@ function copies.batch_of(into, now, items)
   return own
 end
 
---- Add message `k` to the batch of a queue, unless it is a duplicate at the topic.
+--- Add message `k` to the batch of a queue, unless it is a duplicate at the topic, or a dead letter in a circle.
 function copies.add(into, now, items, k, own)
   local rest = items.rest[2 * k]
   if not rest then return end
-  own.n, items.gets[k] = own.n + 1, true
+  items.gets[k] = true
+  if items.deaths and items.deaths[k] and history.in_run(into.name, items.deaths[k]) then
+    items.cycles = items.cycles + 1
+    return
+  end
+  own.n = own.n + 1
   local i = 2 * own.n
   own.number[i], own.words[i] = k, items.words[2 * k]
   own.envelope, own.header_at, own.ttl_sign, own.ttl_ms = rest, 1, items.sign[2 * k], items.ttl[2 * k]
@@ -135,15 +162,40 @@ end
 
 --- Write the counters and the duplicates of the topic. Its record is saved then: a copy may bury into it.
 function copies.save_source(q, now, list, items, enqueued, made, unrouted)
-  local arrived, routed, number = 0, 0, 0
+  local arrived, routed, number = 0, copies.count(list, items)
   for k = 1, items.n do
     if items.results[k] ~= '=' then arrived = arrived + 1 end
-    if items.gets[k] then routed = routed + 1 end
   end
-  for _, into in ipairs(list) do number = number + into.items.n end
   record.save_arrivals(q, string.format('%d', enqueued + arrived), 'copies', string.format('%d', (made or 0) + number),
     'unrouted', string.format('%d', (unrouted or 0) + arrived - routed))
   if items.new_names then lazy(dedup).note(q, now, items) end
+end
+
+--- The number of messages that a queue gets, and that of all copies.
+function copies.count(list, items)
+  local routed, number = 0, 0
+  for k = 1, items.n do
+    if items.gets[k] then routed = routed + 1 end
+  end
+  for _, into in ipairs(list) do number = number + into.items.n end
+  return routed, number
+end
+
+--- Take messages that were passed on out of the log, or note up to which queue the copies of one are stored. The record
+-- of the topic is saved then, as by `save_source`.
+function copies.leave(q, items, known, mark)
+  memory.must_ask(q)
+  if mark ~= '' then
+    redis.call('HSET', q.meta, 'fan_at', mark)
+  else
+    purge.take(q, items.entries, true)
+    if known ~= '' then redis.call('HDEL', q.meta, 'fan_at') end
+  end
+  local routed, number = copies.count(q.copies, items)
+  record.count(q, 'copies', number)
+  if known == '' then record.count(q, 'unrouted', items.n - routed) end
+  if items.cycles > 0 then record.count(q, 'dropped:cycle', items.cycles) end
+  record.save(q)
 end
 
 --- Store the copies of one queue, as an enqueue does.

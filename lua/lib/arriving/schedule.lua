@@ -201,7 +201,7 @@ function schedule.expect(q, now, at)
   record.schedule_sweep(q, at)
   if at <= now then
     reply.note(q, 'sweep', reaper_hint.queue_name(q.meta))
-  elseif is_next then
+  elseif is_next and not q.passes_on then
     wakeup.ring(q, now)
   end
 end

@@ -3,19 +3,28 @@
 -- The key `waiters` has the consumers that wait, and the messages on the way to them. The list `wakeup` has at most one
 -- hint (an empty text), and the tickets of these messages. Only the list of a deleted queue has more hints.
 --
--- @use record lease ready control reaper_hint
+-- @use record lease ready control reaper_hint reply
 local wakeup = {}
 local LATE = 5000
 local NOTICE = 60000
 local RECHECK = 5000
+local PASSED = 2000
 local HANDOFF_LEASE = 5000
 local MOST = 1000
 
---- Ring once if a consumer waits.
-function wakeup.ring(q, now)
-  if q.has_waiters == '1' then
+--- Ring once if a consumer waits. Where messages are passed on, the client is asked to: `call` gets the note.
+function wakeup.ring(q, now, call)
+  if q.passes_on then
+    lazy(wakeup).ask_to_pass(q, now, call or q)
+  elseif q.has_waiters == '1' then
     lazy(wakeup).ring_once(q, now)
   end
+end
+
+--- Ask the client to pass on what is ready. It may die before, so the queue is due `PASSED` ms later.
+function wakeup.ask_to_pass(q, now, call)
+  reply.note(call, 'pass', q.name or reaper_hint.queue_name(q.meta))
+  record.schedule_sweep(q, now + PASSED)
 end
 
 --- A consumer may die after the wake-up. So the queue is due `RECHECK` ms after each ring, and the sweep rings again if

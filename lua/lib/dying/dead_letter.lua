@@ -91,8 +91,9 @@ end
 --- Read the record of a target, or create the queue with default options.
 function dead_letter.open_target(q, t, now)
   local last_id, ready_bytes, due_at, retention, max_length, max_length_bytes, overflow, has_waiters, option_set,
-    enqueued, letters, bytes = unpack(redis.call('HMGET', t.meta, 'last_id', 'ready_bytes', 'due_at', 'message_ttl',
-    'max_length', 'max_length_bytes', 'overflow', 'has_waiters', 'option_set', 'enqueued', 'letters', 'letter_bytes'))
+    enqueued, letters, bytes, passes_on, paused = unpack(redis.call('HMGET', t.meta, 'last_id', 'ready_bytes', 'due_at',
+    'message_ttl', 'max_length', 'max_length_bytes', 'overflow', 'has_waiters', 'option_set', 'enqueued', 'letters',
+    'letter_bytes', 'passes_on', 'paused'))
   if not last_id then
     last_id = options.last_seq(t.tombstone, now)
     options.create(t.meta, 'auto-' .. string.format('%d', now), 0, now, last_id)
@@ -104,7 +105,7 @@ function dead_letter.open_target(q, t, now)
   t.enqueued, t.letters, t.letter_bytes = tonumber(enqueued), tonumber(letters) or 0, tonumber(bytes) or 0
   t.message_ttl, t.max_length = tonumber(retention), tonumber(max_length)
   t.max_length_bytes, t.drops_head = tonumber(max_length_bytes), overflow == 'drop-head'
-  t.had_waiters, t.serial, t.hint = has_waiters, nil, nil
+  t.had_waiters, t.serial, t.hint, t.passes_on = has_waiters, nil, nil, passes_on and not paused
   -- a dead letter must not be lost because its target was not used for long
   if option_set == 'expiring' and lazy(queue_lifetime).read(t, now) then lazy(queue_lifetime).mark_used(t, now) end
 end
@@ -132,7 +133,7 @@ function dead_letter.close_target(q, t, now, n, size, all)
   local marked = t.enqueued % MARKED + n >= MARKED
   t.enqueued, t.letters, t.letter_bytes = t.enqueued + n, t.letters + n, t.letter_bytes + all
   if marked then lazy(arrivals).mark(t) end
-  wakeup.ring(t, now)
+  wakeup.ring(t, now, q)
   record.save_arrivals(t, string.format('%d', t.enqueued), 'letters', string.format('%d', t.letters), 'letter_bytes',
     string.format('%d', t.letter_bytes))
 end

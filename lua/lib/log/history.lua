@@ -22,10 +22,14 @@ end
 --- Return whether the history holds the target, with no rejection and no redrive since.
 function history.in_circle(target, death, older)
   if death.reason == 'rejected' then return false end
-  if death.queue == target then return true end
-  for _, earlier in ipairs(older) do
-    if history.ends_run(earlier.reason) then return false end
-    if earlier.queue == target then return true end
+  return death.queue == target or history.in_run(target, older)
+end
+
+--- Return whether the newest deaths, up to a rejection or a redrive, hold the target.
+function history.in_run(target, deaths)
+  for _, death in ipairs(deaths) do
+    if history.ends_run(death.reason) then return false end
+    if death.queue == target then return true end
   end
   return false
 end

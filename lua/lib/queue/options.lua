@@ -7,14 +7,15 @@ local ABOUT = 'a queue of rqttl: lua/README.md of the project says what each fie
 --- Read the options of a queue that has some.
 function options.read(q)
   local retention, max_length, max_length_bytes, overflow, max_deliveries, default_ttl, min_ttl, max_ttl, never_expire,
-    window, paused, max_leased, rate, burst = unpack(redis.call('HMGET', q.meta, 'message_ttl', 'max_length',
+    window, paused, max_leased, rate, burst, passes_on = unpack(redis.call('HMGET', q.meta, 'message_ttl', 'max_length',
     'max_length_bytes', 'overflow', 'max_deliveries', 'default_ttl', 'min_ttl', 'max_ttl', 'never_expire',
-    'duplicate_window', 'paused', 'max_leased', 'rate', 'burst'))
+    'duplicate_window', 'paused', 'max_leased', 'rate', 'burst', 'passes_on'))
   q.message_ttl, q.max_length = tonumber(retention), tonumber(max_length)
   q.max_length_bytes = tonumber(max_length_bytes)
   q.drops_head, q.dead_letter_refused = overflow == 'drop-head', overflow == 'reject-publish-dlx'
   q.max_deliveries, q.default_ttl, q.min_ttl = tonumber(max_deliveries), tonumber(default_ttl), tonumber(min_ttl)
   q.max_ttl, q.never_expire, q.window = tonumber(max_ttl), never_expire, tonumber(window)
+  q.passes_on = passes_on and not paused
   if paused or max_leased or rate then lazy(control).take(q, paused, max_leased, rate, burst) end
 end
 

@@ -58,6 +58,10 @@ function sweep.finish(q, now, done, over)
   done.more = over and progress
   if over then q.due_at = progress and now or now + STUCK end
   if q.letters_came and not over then redis.call('HDEL', q.meta, 'letters_came') end
+  if q.passes_on and ready.count(q) > 0 then
+    reply.note(q, 'pass', reaper_hint.queue_name(q.meta))
+    q.due_at = math.min(q.due_at or math.huge, now + STUCK)
+  end
   local outgoing_at = q.outgoing_at
   if outgoing_at then
     local is_noted
