@@ -15,7 +15,7 @@
 -- @reply   none with the form `log`
 -- @refuse  not_found queue_expired retry stale full behind malformed: stale is followed by the queues that have other
 -- @refuse  options or are gone (none: the topic itself), full by queue, limit and place of the message, malformed by
--- @refuse  the place
+-- @refuse  the place, behind with the form `log` by `fan_at`, or empty
 
 local now = clock.now(arg.now)
 local refusal, enqueued, made, unrouted = record.open(q, arg.version, now, 'enqueued', 'copies', 'unrouted')
@@ -29,14 +29,14 @@ elseif not waits and redis.call('XLEN', q.log) + redis.call('HLEN', q.detached) 
   return reply.refuse('behind')
 end
 if arg.window ~= '' then q.remember = tonumber(arg.window) end
-local items
+local items, mark
 if waits then
-  items = lazy(copies).of_entries(q, now, arg.words, arg.count, arg.known)
+  items, mark = lazy(copies).of_entries(q, now, arg.words, arg.count, arg.known)
 else
   items = copies.of_batch(q, now, arg.words, arg.count)
 end
 if not items then
-  return reply.refuse('behind')
+  return reply.refuse('behind', mark)
 elseif items.malformed then
   return reply.refuse('malformed', items.malformed)
 elseif q.retry then

@@ -262,28 +262,26 @@ def _delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool, 
 logger = logging.getLogger("rqttl")
 
 
-def follow(keyspace: Keyspace, notes: Sequence[bytes], forbidden: set[str]) -> Flow[None]:
-    """Do the work of each note: register, unregister or sweep a queue, or move its dead letters to other slots.
+#: A note of a script: what is to be done, and for which queue.
+_Note = tuple[bytes, bytes]
+
+
+def follow(keyspace: Keyspace, notes: Sequence[bytes], forbidden: set[str], held: dict[str, str]) -> Flow[None]:
+    """Do the work of each note: register, unregister or sweep a queue, pass on, or move dead letters to other slots.
 
     The call of the script has succeeded and must not seem to have failed: errors are logged, and reapers do the work.
     `forbidden` are the targets in other slots on which the user has no rights: others move dead letters there, unless a
-    sweep asks.
+    sweep asks. `held` has the full queue that holds back what waits at a topic, as it was logged.
     """
-    pending = deque(zip(notes[::2], notes[1::2], strict=True))
+    pending = deque(_pairs(notes))
     while pending:
         kind, name = pending.popleft()
         queue, _, target = name.decode().partition(">")
         try:
-            if kind == b"created":
-                yield Register(queue)
-                pending += [(b"move", name)] * keyspace.slotted  # of an older queue of this name
-                yield from policies.reconcile(keyspace, [queue])
-            elif kind == b"deleted":
-                yield Unregister(queue)
-            elif kind == b"sweep":
-                yield from sweep(queue, rounds=SWEEPS)
-            elif kind == b"swept" or (kind == b"move" and target not in forbidden):
-                pending += [(b"swept", note) for note in (yield from moving.resume(keyspace, queue, target))]
+            if kind == b"pass":
+                pending += yield from _pass_on(keyspace, queue, held)
+            elif kind != b"move" or target not in forbidden:
+                pending += yield from _follow_up(keyspace, kind, queue, target)
         except QueueNotFound:
             continue  # deleted meanwhile, so there is nothing left to do
         except Exception as error:
@@ -292,12 +290,42 @@ def follow(keyspace: Keyspace, notes: Sequence[bytes], forbidden: set[str]) -> F
 
             if not isinstance(error, RedisError | RqttlError):  # a signal handler may raise anywhere
                 raise
-            is_forbidden = target and isinstance(error, NoPermissionError)
+            is_forbidden = (target or kind == b"pass") and isinstance(error, NoPermissionError)
             forbidden.update([target] * bool(is_forbidden))
             level = logging.DEBUG if is_forbidden else logging.WARNING
             text = "queue %s: could not follow up on %s; a reaper will: %s"
             text = "queue %s: could not move dead letters to %s; a reaper will: %s" if target else text
             logger.log(level, text, queue, target.rpartition(">")[2] or kind.decode(), error)
+
+
+def _pairs(notes: Sequence[bytes]) -> list[_Note]:
+    """Each of the notes once."""
+    return list(dict.fromkeys(zip(notes[::2], notes[1::2], strict=True)))
+
+
+def _follow_up(keyspace: Keyspace, kind: bytes, queue: str, target: str) -> Flow[list[_Note]]:
+    """Do the work of a note. Returns notes of it."""
+    if kind == b"created":
+        yield Register(queue)
+        yield from policies.reconcile(keyspace, [queue])
+        return [(b"move", queue.encode())] * keyspace.slotted  # of an older queue of this name
+    if kind == b"deleted":
+        yield Unregister(queue)
+    elif kind == b"sweep":
+        yield from sweep(queue, rounds=SWEEPS)
+    else:
+        return [(b"swept", note) for note in (yield from moving.resume(keyspace, queue, target))]
+    return []
+
+
+def _pass_on(keyspace: Keyspace, topic: str, held: dict[str, str]) -> Flow[list[_Note]]:
+    """Pass on what waits at a topic, and log which full queue holds it back, once. Returns notes of it."""
+    passed = yield from topics.pass_on(keyspace, topic)
+    full = passed.full.queue if passed.full else ""
+    if full and held.get(topic) != full:
+        logger.warning("queue %s: messages wait, since queue %s is full and refuses them", topic, full)
+    held[topic] = full
+    return _pairs(passed.notes)
 
 
 #: The number of queues whose configs a client keeps. It reads any other from Redis again.
@@ -317,6 +345,8 @@ class Memory:
         self.policies = PolicySet()
         #: The targets of dead letters in other slots on which the user has no rights.
         self.forbidden: set[str] = set()
+        #: The topics whose messages a full queue holds back, with that queue.
+        self.held: dict[str, str] = {}
         #: For each kind of step a function that returns its answer, or the flow that finds it.
         self.answers: Mapping[type, Callable[[Any], Any]] = {
             GetConfig: self._config,
@@ -324,7 +354,7 @@ class Memory:
             Register: lambda step: registry.register(keyspace, step.queue),
             Unregister: self._unregister,
             Publish: lambda step: topics.publish(keyspace, step.config, step.messages, step.window),
-            HandleNotes: lambda step: follow(keyspace, step.notes, self.forbidden),
+            HandleNotes: lambda step: follow(keyspace, step.notes, self.forbidden, self.held),
         }
 
     def _config(self, step: GetConfig) -> QueueConfig | Flow[QueueConfig]:

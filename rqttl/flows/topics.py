@@ -10,22 +10,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
+from typing import NamedTuple
 
 from rqttl.errors import NotReplicated, QueueFull, QueueNotFound
 from rqttl.filters import Rule
 from rqttl.flows.messages import Stored, in_batches, of_answer, receipt, roomy
 from rqttl.flows.policies import warn_of_failover
-from rqttl.flows.steps import OUTDATED, Flow, GetConfig, dispatch
+from rqttl.flows.steps import OUTDATED, Flow, GetConfig, HandleNotes, answer_of, dispatch, existing
 from rqttl.flows.sweeping import config_if_exists
 from rqttl.options import DURABILITIES
 from rqttl.protocol import codec, commands
-from rqttl.protocol.commands import BATCH, BATCH_BYTES, READ_BYTES, Options, QueueConfig, Refused
+from rqttl.protocol.commands import BATCH, BATCH_BYTES, READ_BYTES, Command, Ok, Options, QueueConfig, Refused
 from rqttl.protocol.keys import Keyspace
 from rqttl.text import plain_text
-from rqttl.types import Header, Message, Receipt
+from rqttl.types import Death, Header, Message, Receipt
 
 #: What one call stores at most: copies in so many queues, so many copies, and so many bytes of copies.
 QUEUES, COPIES, COPY_BYTES = 100, 1_000, READ_BYTES
+#: The most calls of one `pass_on`.
+CALLS = 40
 #: How often a call passes on what waits at the topic, before its messages wait there, too.
 ROUNDS = 4
 
@@ -44,19 +47,149 @@ def publish(
     return (yield from _Publication(keyspace, config, messages, window).run())
 
 
-def pass_on(_: Keyspace, topic: str) -> Flow[bool]:
-    """Pass on the messages that wait in the log of a topic. Returns False if some stay."""
-    yield GetConfig(topic)
-    return False
+def pass_on(keyspace: Keyspace, topic: str) -> Flow[Passed]:
+    """Pass on what waits in the log of a topic, in order, with `CALLS` calls at most. A sweep goes on with the rest."""
+    return (yield from _Passage(keyspace, (yield GetConfig(topic))).run())
 
 
-class _Publication:
+class Passed(NamedTuple):
+    """What became of the messages that wait at a topic."""
+
+    #: Notes of the calls about other queues.
+    notes: Sequence[bytes]
+    #: The refusal of a full queue, if one holds back the first message.
+    full: QueueFull | None = None
+
+
+class _Sending:
+    """A topic with its options, as they are known, and the queues that are bound to it."""
+
+    def __init__(self, keyspace: Keyspace, config: QueueConfig) -> None:
+        self._keyspace, self._config = keyspace, config
+
+    def _look_up(self, names: set[str]) -> Flow[dict[str, QueueConfig] | None]:
+        """The configs of bound queues; `None` after one that is gone, whose binding goes, too."""
+        configs: dict[str, QueueConfig] = {}
+        for name in sorted(names):
+            try:
+                configs[name] = yield GetConfig(name)
+            except QueueNotFound:
+                yield from self._look_again([name])
+                return None
+        return configs
+
+    def _look_again(self, names: Sequence[str]) -> Flow[None]:
+        """Learn what has changed: bound queues, or the topic itself. Raises `QueueNotFound` if the topic is gone."""
+        for name in names:
+            try:
+                yield GetConfig(name, fresh=True)
+            except QueueNotFound:
+                yield from unbind_gone(self._keyspace, self._config.name, name)
+        self._config = yield GetConfig(self._config.name, fresh=True)
+
+
+class _Waiting(NamedTuple):
+    """A message that waits at a topic."""
+
+    sequence: str
+    headers: Mapping[str, Header]
+    death: Death | None
+    size: int
+
+
+class _Passage(_Sending):
+    """One call of `pass_on`, as far as it has come."""
+
+    def __init__(self, keyspace: Keyspace, config: QueueConfig) -> None:
+        super().__init__(keyspace, config)
+        self._page: list[_Waiting] = []
+        self._seen_all = False
+        self._mark = ""
+        #: The number of messages that full queues let pass, as far as it is known.
+        self._most = BATCH
+        self._notes: list[bytes] = []
+        self._full: QueueFull | None = None
+
+    def run(self) -> Flow[Passed]:
+        """Pass on page by page."""
+        for _ in range(CALLS):
+            if not self._config.passes_on or self._config.options.paused or self._full:
+                break
+            if not self._page and not self._seen_all:
+                yield from self._look()
+            if not self._page:
+                break
+            yield from self._send()
+        return Passed(self._notes, self._full)
+
+    def _look(self) -> Flow[None]:
+        """Read the next ready messages."""
+        after, most, size = "", BATCH, 0
+        while not self._page and not self._seen_all:
+            peek = commands.peek(self._keyspace, self._config.name, after=after, limit=most)
+            page = yield from existing(self._config.name, peek)
+            for (sequence, (header, body)), state in zip(page.entries, page.details[::3], strict=True):
+                size += len(header) + len(body)
+                if state == b"ready":
+                    read = codec.unpack_header(header)
+                    death = read.deaths[0] if read.deaths else None
+                    self._page.append(_Waiting(sequence.decode(), read.headers, death, len(header) + len(body)))
+            self._seen_all = len(page.entries) < most and size < READ_BYTES / 2
+            after = page.last.decode()
+
+    def _send(self) -> Flow[None]:
+        """Pass on as many messages as one call does, or one of them to a part of its queues."""
+        first = self._page[0].sequence
+        known = self._mark if self._mark.startswith(first) else ""
+        page = self._page[: 1 if known else self._most]
+        found = [self._config.bindings.find(one.headers, one.death) for one in page]
+        if known:
+            found = [tuple(name for name in found[0] if name > known[len(first) + 1 :])]
+        count = fitting(found, [one.size for one in page])
+        chosen = found[:count] or [found[0][: max(1, min(QUEUES, COPY_BYTES // page[0].size))]]
+        queues = yield from self._look_up({name for names in chosen for name in names})
+        if queues is None:
+            return
+        if (order := _in_order(queues)) is None:
+            order, chosen = [found[0][0]], [found[0][:1]]
+        mark = "" if chosen[0] == found[0] else f"{first} {chosen[0][-1]}"
+        sequences = [one.sequence for one in page[: len(chosen)]]
+        command = commands.pass_on(self._config, _copies(queues, order, chosen), sequences, known=known, mark=mark)
+        answer = yield from self._call(command)
+        if type(answer) is not Refused:
+            self._mark, self._most = mark, BATCH
+            if not mark:
+                del self._page[: len(chosen)]
+        elif answer.code == "full":
+            name, limit, self._most = answer.details[0].decode(), answer.details[1].decode(), int(answer.details[2]) - 1
+            if not self._most:
+                self._full = QueueFull(name, limit, queues[name].options.number(limit) or 0)
+        elif answer.code == "behind":
+            # another client was faster, or a message has expired: that one dies first
+            self._mark, self._page, self._seen_all = answer.details[0].decode(), [], False
+            yield from self._call(commands.sweep(self._config))
+        else:
+            yield from self._look_again([name.decode() for name in answer.details if answer.code == "stale"])
+
+    def _call(self, command: Command) -> Flow[Ok | Refused]:
+        """Run a command to its end. Its notes are for the caller: a chain of topics may have any length."""
+        while True:
+            answer = answer_of(command, (yield command))
+            if type(answer) is not Refused:
+                self._notes += answer.notes
+            elif answer.code == "retry":
+                continue
+            return answer
+
+
+class _Publication(_Sending):
     """One call of `publish`, as far as it has come."""
 
     def __init__(
         self, keyspace: Keyspace, config: QueueConfig, messages: Sequence[Message | object], window: int
     ) -> None:
-        self._keyspace, self._config, self._window = keyspace, config, window
+        super().__init__(keyspace, config)
+        self._window = window
         self._packed = [commands.pack(message) for message in messages]
         of = [message if isinstance(message, Message) else None for message in messages]
         self._headers = [(one and codec.headers_of(one)) or _NO_HEADERS for one in of]
@@ -90,13 +223,8 @@ class _Publication:
         order = _in_order(queues) if count else None
         if order is None:
             yield from self._let_wait(place + 1)
-            yield from pass_on(self._keyspace, self._config.name)
             return
-        numbers: dict[str, list[int]] = {name: [] for name in queues}
-        for number, names in enumerate(found[:count], 1):
-            for name in names:
-                numbers[name].append(number)
-        copies = [(queues[name], numbers[name] if len(numbers[name]) < count else ()) for name in order]
+        copies = _copies(queues, order, found[:count])
         packed = self._packed[place : place + count]
         command = commands.publish(self._config, copies, packed, window=self._window)
         answer = yield from dispatch(command, _ANSWERED)
@@ -107,7 +235,11 @@ class _Publication:
             name, limit = answer.details[0].decode(), answer.details[1].decode()
             self._refuse(found[:count], place, int(answer.details[2]) - 1, queues[name], limit)
         elif answer.code == "behind":
-            self._rounds = self._rounds + 1 if (yield from pass_on(self._keyspace, self._config.name)) else ROUNDS
+            passed = yield from pass_on(self._keyspace, self._config.name)
+            self._rounds += 1
+            yield HandleNotes(passed.notes)
+            if passed.full:  # nobody overtakes the first one
+                self._refused |= dict.fromkeys(range(place, len(self._packed)), passed.full)
         else:
             yield from self._look_again([name.decode() for name in answer.details if answer.code == "stale"])
 
@@ -137,26 +269,6 @@ class _Publication:
             durability = str(strongest.options.durability)
             raise NotReplicated(strongest.name, durability, why, self._results, place)
 
-    def _look_up(self, names: set[str]) -> Flow[dict[str, QueueConfig] | None]:
-        """The configs of bound queues; `None` after one that is gone, whose binding goes, too."""
-        configs: dict[str, QueueConfig] = {}
-        for name in sorted(names):
-            try:
-                configs[name] = yield GetConfig(name)
-            except QueueNotFound:
-                yield from self._look_again([name])
-                return None
-        return configs
-
-    def _look_again(self, names: Sequence[str]) -> Flow[None]:
-        """Learn what has changed: bound queues, or the topic itself. Raises `QueueNotFound` if the topic is gone."""
-        for name in names:
-            try:
-                yield GetConfig(name, fresh=True)
-            except QueueNotFound:
-                yield from unbind_gone(self._keyspace, self._config.name, name)
-        self._config = yield GetConfig(self._config.name, fresh=True)
-
 
 def _durability(config: QueueConfig) -> int:
     return DURABILITIES.index(str(config.options.durability))
@@ -173,6 +285,17 @@ def fitting(found: Sequence[Sequence[str]], sizes: Sequence[int]) -> int:
         if too_many or (number and sent > BATCH_BYTES):
             return number
     return len(found)
+
+
+def _copies(
+    queues: Mapping[str, QueueConfig], order: Sequence[str], found: Sequence[Sequence[str]]
+) -> list[tuple[QueueConfig, Sequence[int]]]:
+    """The queues of a call in this order, each with the numbers of its messages; `found` has the queues of each."""
+    numbers: dict[str, list[int]] = {name: [] for name in order}
+    for number, names in enumerate(found, 1):
+        for name in names:
+            numbers[name].append(number)
+    return [(queues[name], numbers[name] if len(numbers[name]) < len(found) else ()) for name in order]
 
 
 def _in_order(queues: Mapping[str, QueueConfig]) -> list[str] | None:

@@ -654,7 +654,9 @@ def publish(
     simple = config.cannot_refuse and not any(ttl_may_be_over(envelope.ttl) for envelope, _ in packed)
     batch = [word for envelope, body in packed for word in (envelope.encode(), body)]
     command = _copying(config, copies, batch, simple=simple, window=window or "", form="", known="", mark="", now=now)
-    return command._replace(repeat=_repeat(config, all(envelope.id for envelope, _ in packed), window))
+    kinds = {config.command, *(one.command for one, _ in copies)}
+    kind = next((one for one in (DiskCommand, ReplicaCommand) if one in kinds), Command)
+    return kind(*command)._replace(repeat=_repeat(config, all(envelope.id for envelope, _ in packed), window))
 
 
 def pass_on(
@@ -668,8 +670,9 @@ def pass_on(
 ) -> Command:
     """Store copies of the first ready messages of a topic, at most `BATCH`, and take them out, all or none.
 
-    For `copies` see `publish`. A message for more queues than one call has comes alone, in several calls with queues in
-    the order of their names: each has as `known` the mark of the one before, and all but the last set a `mark`.
+    They stay on one node, so nothing needs to be confirmed. For `copies` see `publish`. A message for more queues than
+    one call has comes alone, in several calls with queues in the order of their names: each has as `known` the mark of
+    the one before, and all but the last set a `mark`.
     """
     words: dict[str, Word] = {"window": "", "form": "log", "known": known, "mark": mark, "now": now}
     return _copying(config, copies, sequences, simple=True, **words)
@@ -691,9 +694,7 @@ def _copying(
         keys += own[1:-2]
         queues += (one.name, own[-2], own[0], own[-1], " ".join(map(str, numbers)))
     head = (str(len(keys)), *keys, config.version, *script.arguments(count=len(copies), **words))
-    kinds = {config.command, *(one.command for one, _ in copies)}
-    kind = next((one for one in (DiskCommand, ReplicaCommand) if one in kinds), Command)
-    return kind(script, config.name, (*head, *queues, *batch))
+    return Command(script, config.name, (*head, *queues, *batch))
 
 
 def schedule(

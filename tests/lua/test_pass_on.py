@@ -1,6 +1,7 @@
 """Passing on: `publish` takes messages out of the log of a topic; other scripts note that some wait there."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -77,8 +78,9 @@ def test_a_client_that_knows_other_messages_or_another_mark_is_behind(
 ) -> None:
     lab.seed("eu")
     lab.seed(**{"log": plain(place(-9), place(-8)), **parts})  # type: ignore[arg-type]
+    mark = str(parts.get("meta", {}).get("fan_at", "")).encode()
 
-    assert lab.refusal(pass_on(lab, *sequences, to=["eu"])) == [b"behind"]
+    assert lab.refusal(pass_on(lab, *sequences, to=["eu"])) == [b"behind", mark]
 
 
 def test_a_message_for_many_queues_goes_in_steps_with_a_mark(lab: Lab) -> None:
@@ -91,7 +93,7 @@ def test_a_message_for_many_queues_goes_in_steps_with_a_mark(lab: Lab) -> None:
 
     assert lab.snapshot_of("orders", "log") == plain(place(-9))
     assert lab.snapshot_of("orders", "meta")["fan_at"] == first
-    assert lab.refusal(pass_on(lab, place(-9), to=["asia"], mark=first)) == [b"behind"]
+    assert lab.refusal(pass_on(lab, place(-9), to=["asia"], mark=first)) == [b"behind", first.encode()]
     lab.run(pass_on(lab, place(-9), to=["eu"], known=first, mark=second))
     lab.run(pass_on(lab, place(-9), to=["us"], known=second))
     assert [len(lab.snapshot_of(queue, "log")) for queue in ("asia", "eu", "us", "orders")] == [1, 1, 1, 0]
@@ -210,7 +212,7 @@ def test_a_message_that_arrives_later_is_noted_when_it_arrives(lab: Lab) -> None
 
 @pytest.mark.parametrize("leases,due", [({}, 1000), ({"leases": {place(-9): token(50)}}, 50)])
 def test_a_sweep_asks_while_messages_wait_and_looks_again_in_a_second(
-    lab: Lab, leases: dict[str, dict[str, int]], due: int
+    lab: Lab, leases: dict[str, Any], due: int
 ) -> None:
     lab.seed(log=plain(place(-9), place(-8)), meta={**PASSES, "due_at": NOW}, **leases)
 

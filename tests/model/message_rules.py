@@ -588,7 +588,7 @@ class QueueMachine(PolicyRules):
             if reply[0] == b"ok":
                 lost = apply(True)
                 assert [list(part) for part in reply[2:]] == [self.world.unknown, lost]
-                self.attempt(who, queues.follow(broker.keyspace, reply[1] or (), set()), "", lambda: None)
+                self.attempt(who, queues.follow(broker.keyspace, reply[1] or (), set(), {}), "", lambda: None)
             self.compare()
 
     # One rule is as likely as the other, so what matters most stands here more than once.

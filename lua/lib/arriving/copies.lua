@@ -64,8 +64,8 @@ function copies.number(q, now, items, i)
   items.ttl[i] = late and deadline or ttl
 end
 
---- Read messages that wait at the topic into the same columns; `deaths` has those of dead letters. Nil if they are not
--- the first ready ones, if one of them has expired, or if the mark is not the `known` one.
+--- Read messages that wait at the topic into the same columns; `deaths` has those of dead letters. Nil and the
+-- mark if they are not the first ready ones, if one of them has expired, or if the mark is not the `known` one.
 function copies.of_entries(q, now, words, count, known)
   local seqs = {unpack(words, WORDS * count + 1)}
   record.open_rest(q)
@@ -74,10 +74,10 @@ function copies.of_entries(q, now, words, count, known)
     deaths = {}, cycles = 0}
   for k, seq in ipairs(seqs) do
     local entry, mark = entries[k], string.sub(fan_at, 1, #seq) == seq and fan_at or ''
-    if not entry or entry[1] ~= seq or mark ~= (k == 1 and known or '') then return nil end
+    if not entry or entry[1] ~= seq or mark ~= (k == 1 and known or '') then return nil, fan_at end
     local header, body = unpack(entry[2])
     local deadline = message_ttl.deadline(q, seq, header)
-    if deadline and deadline <= now then return nil end
+    if deadline and deadline <= now then return nil, fan_at end
     local i, _, deaths = 2 * k, history.parts(header, seq)
     items.words[i], items.deaths[k] = body, deaths ~= '' and history.read(deaths) or nil
     items.rest[i] = schedule.header(nil, string.sub(header, string.find(header, '%D') or #header + 1), seq)

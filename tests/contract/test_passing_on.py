@@ -1,0 +1,349 @@
+"""What reaches a topic other than by its publisher waits there, and goes on to each bound queue, once and in order."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from rqttl import Broker, Message, Queue, QueueFull, Topic
+from rqttl.flows import topics
+from rqttl.flows.steps import HandleNotes, Step
+from rqttl.protocol.commands import Command
+from rqttl.reaper import Reaper
+from rqttl.store.driver import driver_of
+from rqttl.testing.fake import ClockedBroker
+from tests.contract.clocked import START, Clocked
+from tests.contract.looks import bodies, dead, dropped, one, taken
+from tests.drivers import redis_of
+
+
+def news(broker: Broker, *names: str, **options: Any) -> tuple[Topic, list[Queue]]:
+    """A topic with subscriptions that get everything."""
+    topic = broker.declare_topic("news", **options)
+    return topic, [topic.subscribe(name) for name in names]
+
+
+def contents(queues: list[Queue]) -> list[list[bytes]]:
+    return [bodies(queue) for queue in queues]
+
+
+def reap(broker: Clocked | ClockedBroker, ms: int = 0) -> None:
+    """Let a reaper do what is due in `ms`."""
+    broker.clock.set(broker.clock.ms + ms)
+    Reaper(broker).run_once()
+
+
+@contextmanager
+def observed(broker: Broker, look: Callable[[Step], object]) -> Iterator[None]:
+    """Within the block `look` sees each step before it is performed; what it raises ends the client."""
+    driver: Any = driver_of(broker)
+    perform = driver.step
+
+    def step(one: Step) -> Any:
+        look(one)
+        return perform(one)
+
+    driver.step = step
+    yield
+    driver.step = perform
+
+
+class Killed(Exception):
+    """A client ends here."""
+
+
+def without_following(step: Step) -> None:
+    if isinstance(step, HandleNotes):
+        raise Killed
+
+
+def dies(broker: Broker, call: Callable[[], object]) -> None:
+    """Make a call of a client that dies right after its script."""
+    with observed(broker, without_following), suppress(Killed):
+        call()
+
+
+def is_passage(step: Step) -> bool:
+    return isinstance(step, Command) and step.script.name == "publish" and step.word("form") == "log"
+
+
+def killed_before(broker: Broker, call: Callable[[], object], number: int) -> bool:
+    """Make a call of a client that dies before passage `number`. Returns False if it makes fewer of them."""
+    seen = 0
+
+    def look(step: Step) -> None:
+        nonlocal seen
+        seen += is_passage(step)
+        if seen == number:
+            raise Killed
+
+    with observed(broker, look), suppress(Killed):
+        call()
+    return seen == number
+
+
+# What waits at a topic
+
+
+@pytest.mark.spec("S-087")
+def test_messages_of_a_paused_topic_wait_there_and_go_on_when_it_is_resumed(clocked: Clocked) -> None:
+    topic, (eu, us) = news(clocked, "eu", "us")
+    topic.set_filter("us", {"kind": "b"})
+    topic.pause()
+
+    topic.enqueue_many([Message(b"1"), Message(b"2", headers={"kind": "b"}), Message(b"3", ttl="5ms")])
+    reap(clocked, 10)
+    assert (contents([topic, eu, us]), dead(topic)) == ([[b"1", b"2"], [], []], {"expired": 1})
+    topic.resume()
+
+    assert contents([topic, eu, us]) == [[], [b"1", b"2"], [b"2"]]
+    assert [view.id for view in us.peek()] == [view.id for view in eu.peek()][1:]
+    assert (topic.stats().copies, topic.stats().enqueued) == (3, 3)
+
+
+@pytest.mark.spec("S-025", "S-019")
+def test_a_scheduled_message_waits_at_the_topic_and_the_filters_of_its_due_time_decide(clocked: Clocked) -> None:
+    topic, (eu, _) = news(clocked, "eu", "us")
+
+    topic.enqueue_many([Message(b"1", delay="1s"), Message(b"2", delay="2s", id="two"), Message(b"3", delay="1s")])
+    topic.unsubscribe("us")
+    asia = topic.subscribe("asia")
+    assert topic.cancel("two") == 1
+    reap(clocked, 1_000)
+
+    assert contents([topic, eu, asia]) == [[], [b"1", b"3"], [b"1", b"3"]]
+
+
+@pytest.mark.spec("A-025")
+def test_dead_letters_find_the_queue_of_their_origin_by_an_expiry_topic(clocked: Clocked) -> None:
+    topic = clocked.declare_topic("expired")
+    orders, bills = [clocked.declare_queue(name, dead_letter_expired="expired") for name in ("orders", "bills")]
+    by_origin = [topic.subscribe(name, {"death.queue": name}) for name in ("orders", "bills")]
+    late = topic.subscribe("late", [{"death.reason": "expired", "kind": "x"}, "a.*"])
+    other = topic.subscribe("other", {"unmatched": True})
+
+    orders.enqueue_many([Message(b"1", ttl=0), Message(b"2", ttl="9ms", headers={"kind": "x"})])
+    bills.enqueue(b"3", ttl="1ms", subject="a.b")
+    reap(clocked, 9)
+
+    assert contents([topic, *by_origin, other]) == [[], [b"1", b"2"], [b"3"], []]
+    assert sorted(bodies(late)) == [b"2", b"3"]
+    view = by_origin[1].peek()[0]
+    assert (view.deaths[0].queue, view.expires_at) == ("bills", None)
+
+
+@pytest.mark.spec("A-025")
+@pytest.mark.parametrize("origin", ["orders", "far"])
+def test_one_expired_message_reaches_three_queues_also_from_another_slot(client: Any, origin: str) -> None:
+    with ClockedBroker(client, start=START, slotted=True) as broker:
+        topic, queues = news(broker, "eu", "us", "asia")
+        queue = broker.declare_queue(origin, dead_letter="news")
+
+        queue.enqueue(b"late", ttl="1ms", id="x")
+        reap(broker, 1)
+
+        assert contents([topic, *queues]) == [[], [b"late"], [b"late"], [b"late"]]
+        assert {view.id for queue in queues for view in queue.peek()} == {"x"}
+
+
+def test_redrives_and_moves_into_a_topic_go_on(clocked: Clocked) -> None:
+    topic, (eu,) = news(clocked, "eu", dead_letter="news/dead")
+    topic.pause()
+    topic.enqueue_many([Message(b"1", ttl="1ms"), Message(b"2", ttl="1ms")])
+    reap(clocked, 1)
+    topic.resume()
+    other = clocked.declare_queue("news/other")
+    other.enqueue(b"3", id="three")
+
+    assert clocked.queue("news/dead").redrive() == 2
+    assert other.move("three", "news") == 1
+
+    assert contents([topic, eu]) == [[], [b"1", b"2", b"3"]]
+
+
+# What holds it back
+
+
+@pytest.mark.spec("S-083")
+def test_a_full_queue_holds_back_what_waits_and_who_sends(clocked: Clocked, caplog: pytest.LogCaptureFixture) -> None:
+    topic, (eu,) = news(clocked, "eu")
+    full = topic.subscribe("full", max_length=1, overflow="reject-publish")
+    topic.enqueue(b"0")
+    topic.enqueue_many([Message(b"%d" % n, delay=f"{n}ms") for n in (1, 2, 3)])
+    reap(clocked, 3)
+
+    assert contents([topic, eu, full]) == [[b"1", b"2", b"3"], [b"0"], [b"0"]]
+    refused = topic.enqueue_many([b"4", b"5"])
+    assert [(type(one), getattr(one, "queue", "")) for one in refused] == [(QueueFull, "news/full")] * 2
+    assert taken(full) == [b"0"]
+    reap(clocked, 1_000)
+    assert contents([topic, eu, full]) == [[b"2", b"3"], [b"0", b"1"], [b"1"]]
+    assert topic.unbind("news/full")
+    reap(clocked)
+
+    assert contents([topic, eu]) == [[], [b"0", b"1", b"2", b"3"]]
+    assert len([one for one in caplog.messages if "queue news/full is full" in one]) == 1
+
+
+def test_a_queue_that_is_gone_holds_nobody_up(clocked: Clocked) -> None:
+    topic, (eu,) = news(clocked, "eu")
+    clocked.declare_queue("news/guest")
+    topic.bind("news/guest")
+    topic.enqueue(b"1", delay="1ms")
+    topic.pause()
+    clocked.queue("news/guest").delete()
+    topic.resume()
+    reap(clocked, 1)
+
+    assert (contents([topic, eu]), [*topic.bindings()]) == ([[], [b"1"]], ["news/eu"])
+
+
+def test_what_is_out_of_the_log_survives_a_purge(clocked: Clocked) -> None:
+    topic, (eu, us) = news(clocked, "eu", "us", dead_letter="news/dead")
+    topic.pause()
+    topic.enqueue_many([b"1", b"2"])
+
+    assert topic.purge() == 2
+    topic.resume()
+    assert contents([topic, eu, us]) == [[], [], []]
+
+
+# Clients that die, and clients at once
+
+
+@pytest.mark.parametrize("how", ["a death", "a schedule"])
+def test_a_reaper_passes_on_for_a_client_that_died(clocked: Clocked, how: str) -> None:
+    topic, queues = news(clocked, "eu", "us")
+    if how == "a death":
+        queue = clocked.declare_queue("news/q", dead_letter="news")
+        queue.enqueue(b"1")
+        dies(clocked, one(queue).reject)
+    else:
+        topic.enqueue(b"1", delay="1ms")
+        clocked.advance(1)
+        dies(clocked, topic.sweep)
+    assert contents([topic, *queues]) == [[b"1"], [], []]
+
+    reap(clocked, 2_000)
+
+    assert contents([topic, *queues]) == [[], [b"1"], [b"1"]]
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call stores copies in two queues, and three copies."""
+    monkeypatch.setattr(topics, "QUEUES", 2)
+    monkeypatch.setattr(topics, "COPIES", 3)
+
+
+@pytest.mark.usefixtures("narrow")
+@pytest.mark.spec("S-081")
+def test_a_message_for_many_queues_goes_in_steps_that_any_client_finishes(clocked: Clocked) -> None:
+    topic, queues = news(clocked, "a", "b", "c", "d", "e")
+    expected: list[bytes] = []
+
+    for kill in range(1, 12):
+        texts = [b"%d.%d" % (kill, n) for n in range(3)]
+        expected += texts
+        topic.pause()
+        topic.enqueue_many(texts)
+        was_killed = killed_before(clocked, topic.resume, kill)
+        reap(clocked, 2_000)
+        if not was_killed:
+            break
+
+    assert contents([topic, *queues]) == [[]] + [expected] * 5
+    assert (kill, topic.stats().copies, topic.stats().unrouted) == (10, 5 * len(expected), 0)
+
+
+def test_messages_of_many_bytes_go_in_steps(clocked: Clocked, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "COPY_BYTES", 2_500)
+    topic, queues = news(clocked, "a", "b", "c")
+
+    topic.enqueue_many([b"x" * 1_000, b"y" * 3_000, b"z"])
+
+    assert contents([topic, *queues]) == [[]] + [[b"x" * 1_000, b"y" * 3_000, b"z"]] * 3
+
+
+@pytest.mark.usefixtures("narrow")
+def test_a_message_that_expires_within_its_steps_counts_at_the_topic(clocked: Clocked) -> None:
+    topic, queues = news(clocked, "a", "b", "c")
+    topic.enqueue(b"kept")
+    assert killed_before(clocked, lambda: topic.enqueue(b"late", ttl="1s"), 2)
+
+    reap(clocked, 1_000)
+
+    assert contents([topic, *queues]) == [[], [b"kept"], [b"kept"], [b"kept"]]
+    assert [dead(queue) for queue in (topic, *queues)] == [{"expired": 1}, {"expired": 1}, {"expired": 1}, {}]
+
+
+@pytest.mark.usefixtures("narrow")
+def test_steps_go_on_behind_the_mark_by_the_bindings_of_now(clocked: Clocked) -> None:
+    topic, queues = news(clocked, "b", "c", "d", "e")
+    assert killed_before(clocked, lambda: topic.enqueue(b"x"), 2)
+    early, late = topic.subscribe("a"), topic.subscribe("z")
+    topic.unbind("news/d")
+    reap(clocked, 2_000)
+
+    assert contents([topic, *queues, early, late]) == [[], [b"x"], [b"x"], [], [b"x"], [], [b"x"]]
+
+
+@pytest.mark.usefixtures("narrow")
+def test_two_clients_that_pass_on_at_once_store_each_copy_once_and_in_order(clocked: Clocked) -> None:
+    topic, queues = news(clocked, "a", "b", "c")
+    texts = [b"%d" % n for n in range(6)]
+    other, turns = Clocked(redis_of(clocked)), iter(range(20))
+    other.clock.set(clocked.clock.ms)
+    driver = driver_of(other)
+
+    def look(step: Step) -> None:
+        """Another client is faster, every third time by all and else by one step."""
+        if is_passage(step) and next(turns) % 3 != 2:
+            flow = topics.pass_on(driver.keyspace, "news")
+            answer = None
+            with suppress(StopIteration):
+                while True:
+                    step = flow.send(answer)
+                    answer = driver.step(step)
+                    if is_passage(step):
+                        break
+
+    topic.pause()
+    topic.enqueue_many(texts)
+    with observed(clocked, look):
+        topic.resume()
+    reap(clocked, 2_000)
+
+    assert contents([topic, *queues]) == [[]] + [texts] * 3
+    assert topic.stats().copies == 18
+
+
+# Circles
+
+
+@pytest.mark.spec("A-025")
+def test_a_subscription_whose_dead_letters_go_to_its_own_topic_gets_each_message_once(clocked: Clocked) -> None:
+    topic, (eu,) = news(clocked, "eu")
+    us = topic.subscribe("us", dead_letter="news", message_ttl="1ms")
+
+    topic.enqueue(b"x", id="x")
+    reap(clocked, 1)
+    reap(clocked, 10)
+
+    assert contents([topic, eu, us]) == [[], [b"x", b"x"], []]
+    assert [len(view.deaths) for view in eu.peek()] == [0, 1]
+    assert (dropped(topic), dead(us)) == ({"cycle": 1}, {"expired": 1})
+
+
+def test_a_chain_of_topics_has_any_length(clocked: Clocked) -> None:
+    chain = [clocked.declare_topic(f"news/{n}") for n in range(60)]
+    end = clocked.declare_queue("news/end")
+    for topic, after in pairwise(chain):
+        topic.bind(after.name)
+    chain[-1].bind("news/end")
+
+    chain[0].enqueue_many([b"1", b"2"])
+
+    assert contents([*chain, end]) == [[]] * 60 + [[b"1", b"2"]]
