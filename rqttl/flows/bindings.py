@@ -10,7 +10,7 @@ from rqttl.filters import Filter, Rule, canonical_json, check_filter
 from rqttl.flows import queues
 from rqttl.flows.steps import Flow
 from rqttl.flows.sweeping import config_if_exists
-from rqttl.flows.topics import rebind, unbind_gone
+from rqttl.flows.topics import comes_back, rebind, unbind_gone
 from rqttl.options import QueueOptions, by_name, written
 from rqttl.protocol.commands import QueueConfig
 from rqttl.protocol.keys import Keyspace
@@ -76,8 +76,11 @@ def bind(keyspace: Keyspace, topic: str, queue: str, filter: Filter) -> Flow[Non
 def _bind(keyspace: Keyspace, topic: str, queue: str, rules: list[Rule]) -> Flow[None]:
     while True:
         config = yield from _topic(keyspace, topic)
-        if (yield from config_if_exists(keyspace, queue)) is None:
+        bound = yield from config_if_exists(keyspace, queue)
+        if bound is None:
             raise QueueNotFound(queue)
+        if back := (yield from comes_back(topic, {queue: bound})):
+            raise InvalidInput(f"queue: messages of {topic!r} would come back by {back!r}; unbind one of them first")
         _check_room(config, queue)
         bindings = config.declared.bindings or {}
         ours, theirs = canonical_json(rules), canonical_json(bindings.get(queue, rules))

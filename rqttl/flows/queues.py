@@ -271,7 +271,7 @@ def follow(keyspace: Keyspace, notes: Sequence[bytes], forbidden: set[str], held
 
     The call of the script has succeeded and must not seem to have failed: errors are logged, and reapers do the work.
     `forbidden` are the targets in other slots on which the user has no rights: others move dead letters there, unless a
-    sweep asks. `held` has the full queue that holds back what waits at a topic, as it was logged.
+    sweep asks. `held` has what holds back the messages of each topic, as it was logged.
     """
     pending = deque(_pairs(notes))
     while pending:
@@ -319,12 +319,11 @@ def _follow_up(keyspace: Keyspace, kind: bytes, queue: str, target: str) -> Flow
 
 
 def _pass_on(keyspace: Keyspace, topic: str, held: dict[str, str]) -> Flow[list[_Note]]:
-    """Pass on what waits at a topic, and log which full queue holds it back, once. Returns notes of it."""
+    """Pass on what waits at a topic, and log once what holds it back. Returns notes of it."""
     passed = yield from topics.pass_on(keyspace, topic)
-    full = passed.full.queue if passed.full else ""
-    if full and held.get(topic) != full:
-        logger.warning("queue %s: messages wait, since queue %s is full and refuses them", topic, full)
-    held[topic] = full
+    if passed.why and held.get(topic) != passed.why:
+        logger.warning("topic %s: messages wait: %s", topic, passed.why)
+    held[topic] = passed.why
     return _pairs(passed.notes)
 
 
@@ -345,7 +344,7 @@ class Memory:
         self.policies = PolicySet()
         #: The targets of dead letters in other slots on which the user has no rights.
         self.forbidden: set[str] = set()
-        #: The topics whose messages a full queue holds back, with that queue.
+        #: What holds back the messages of each topic, as it was logged.
         self.held: dict[str, str] = {}
         #: For each kind of step a function that returns its answer, or the flow that finds it.
         self.answers: Mapping[type, Callable[[Any], Any]] = {

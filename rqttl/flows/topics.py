@@ -8,9 +8,10 @@ acts on every call that begins after it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from rqttl.errors import NotReplicated, QueueFull, QueueNotFound
 from rqttl.filters import Rule
@@ -57,7 +58,9 @@ class Passed(NamedTuple):
 
     #: Notes of the calls about other queues.
     notes: Sequence[bytes]
-    #: The refusal of a full queue, if one holds back the first message.
+    #: What holds back the first message, if anything does.
+    why: str = ""
+    #: The refusal of the queue that does, if it is full.
     full: QueueFull | None = None
 
 
@@ -108,19 +111,19 @@ class _Passage(_Sending):
         #: The number of messages that full queues let pass, as far as it is known.
         self._most = BATCH
         self._notes: list[bytes] = []
-        self._full: QueueFull | None = None
+        self._why, self._full = "", cast("QueueFull | None", None)
 
     def run(self) -> Flow[Passed]:
         """Pass on page by page."""
         for _ in range(CALLS):
-            if not self._config.passes_on or self._config.options.paused or self._full:
+            if not self._config.passes_on or self._config.options.paused or self._why:
                 break
             if not self._page and not self._seen_all:
                 yield from self._look()
             if not self._page:
                 break
             yield from self._send()
-        return Passed(self._notes, self._full)
+        return Passed(self._notes, self._why, self._full)
 
     def _look(self) -> Flow[None]:
         """Read the next ready messages."""
@@ -150,6 +153,9 @@ class _Passage(_Sending):
         queues = yield from self._look_up({name for names in chosen for name in names})
         if queues is None:
             return
+        if back := (yield from comes_back(self._config.name, queues)):
+            self._why = f"they would come back by {back}"
+            return
         if (order := _in_order(queues)) is None:
             order, chosen = [found[0][0]], [found[0][:1]]
         mark = "" if chosen[0] == found[0] else f"{first} {chosen[0][-1]}"
@@ -164,6 +170,7 @@ class _Passage(_Sending):
             name, limit, self._most = answer.details[0].decode(), answer.details[1].decode(), int(answer.details[2]) - 1
             if not self._most:
                 self._full = QueueFull(name, limit, queues[name].options.number(limit) or 0)
+                self._why = str(self._full)
         elif answer.code == "behind":
             # another client was faster, or a message has expired: that one dies first
             self._mark, self._page, self._seen_all = answer.details[0].decode(), [], False
@@ -307,6 +314,22 @@ def _in_order(queues: Mapping[str, QueueConfig]) -> list[str] | None:
         return list(TopologicalSorter(targets).static_order())
     except CycleError:
         return None
+
+
+def comes_back(topic: str, queues: Mapping[str, QueueConfig]) -> Flow[str]:
+    """The topic by which messages to these queues would come back; empty if they would not."""
+    pending, seen = [config for config in queues.values() if config.passes_on], {*queues}
+    while pending:
+        config = pending.pop()
+        for name in config.options.bindings or ():
+            if name == topic:
+                return config.name
+            if name not in seen:
+                seen.add(name)
+                with suppress(QueueNotFound):
+                    found = yield GetConfig(name)
+                    pending += [found] * found.passes_on
+    return ""
 
 
 # Bindings

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rqttl import Broker, Message, Queue, QueueFull, Topic
+from rqttl import Broker, InvalidInput, Message, Queue, QueueFull, Topic
 from rqttl.flows import topics
-from rqttl.flows.steps import HandleNotes, Step
+from rqttl.flows.steps import GetConfig, HandleNotes, Step
 from rqttl.protocol.commands import Command
 from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
@@ -184,7 +184,7 @@ def test_a_full_queue_holds_back_what_waits_and_who_sends(clocked: Clocked, capl
     reap(clocked)
 
     assert contents([topic, eu]) == [[], [b"0", b"1", b"2", b"3"]]
-    assert len([one for one in caplog.messages if "queue news/full is full" in one]) == 1
+    assert caplog.messages == ["topic news: messages wait: queue 'news/full' is full: max_length is 1"]
 
 
 def test_a_queue_that_is_gone_holds_nobody_up(clocked: Clocked) -> None:
@@ -335,6 +335,29 @@ def test_a_subscription_whose_dead_letters_go_to_its_own_topic_gets_each_message
     assert contents([topic, eu, us]) == [[], [b"x", b"x"], []]
     assert [len(view.deaths) for view in eu.peek()] == [0, 1]
     assert (dropped(topic), dead(us)) == ({"cycle": 1}, {"expired": 1})
+
+
+def test_a_circle_of_topics_is_refused_and_holds_its_messages_if_two_clients_close_it(
+    clocked: Clocked, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic, (eu,) = news(clocked, "eu")
+    b, c = [clocked.declare_topic(f"news/{name}") for name in "bc"]
+    topic.bind("news/b")
+    b.bind("news/c")
+    with pytest.raises(InvalidInput, match="would come back by 'news/b'"):
+        c.bind("news")
+    driver = driver_of(clocked)
+    config = driver.step(GetConfig("news/c", fresh=True))
+    assert driver.perform(topics.rebind(driver.keyspace, config, {"news": []}))
+
+    topic.enqueue(b"x")
+    reap(clocked, 9)
+    assert (contents([topic, eu]), len(caplog.messages)) == ([[], [b"x"]], 1)
+    assert sorted(contents([b, c])) == [[], [b"x"]]
+    c.unbind("news")
+    reap(clocked)
+
+    assert contents([topic, eu, b, c]) == [[], [b"x"], [], []]
 
 
 def test_a_chain_of_topics_has_any_length(clocked: Clocked) -> None:

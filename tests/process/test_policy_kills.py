@@ -102,7 +102,7 @@ def random_blow(chance: random.Random, sends: dict[str, int]) -> Blow:
 
 def strike(broker: rqttl.Broker, url: str, blow: Blow) -> bool:
     """Let a process make a call and end at a place of it. Returns False if the call came to its end before."""
-    process: Any = _nursery().Process(target=_suffer, args=(url, blow), daemon=True)
+    process: Any = nursery(__name__).Process(target=_suffer, args=(url, blow), daemon=True)
     process.start()
     process.join(PATIENCE)
     client = redis_of(broker)
@@ -113,11 +113,11 @@ def strike(broker: rqttl.Broker, url: str, blow: Blow) -> bool:
 
 
 @cache
-def _nursery() -> Any:
-    """Starts processes by a fork from one that has imported all and has one thread."""
-    nursery = multiprocessing.get_context("forkserver")
-    nursery.set_forkserver_preload(["tests.process.test_policy_kills"])
-    return nursery
+def nursery(module: str) -> Any:
+    """Starts processes by a fork from one that has imported a module of tests, and has one thread."""
+    made = multiprocessing.get_context("forkserver")
+    made.set_forkserver_preload([module])
+    return made
 
 
 def _suffer(url: str, blow: Blow) -> None:
