@@ -226,7 +226,7 @@ _NAME, _NAMESPACE, _IDS = "queue name", "namespace", ("id", "deliveries")
 #: Options that contradict another one are named instead of it.
 _OTHERS = ("dead_letter", "redelivery_delay", "min_ttl")
 #: All that a sender says of a message, but its body.
-_PARTS = ("ttl", "expires_at", "headers", "id", "content_type", "delay", "deliver_at")
+_PARTS = ("ttl", "expires_at", "headers", "id", "content_type", "delay", "deliver_at", "subject")
 
 _BROKER = (
     _call("connect(url)", lambda _, v: rqttl.connect(v).close()),

@@ -43,13 +43,14 @@ from rqttl.units import as_datetime
 WINDOW = 8
 
 _SEQUENCE_BYTES = 20
+_NOTHING = frozenset((type(None),))
 
 T = TypeVar("T")
 
 
 def send(sender: Sender, queue: str, body: Message | object, *fields: Any) -> Flow[Receipt]:
     """See `Queue.enqueue`. `fields` are those of a `Message` behind its body, in order."""
-    if fields.count(None) == len(fields):
+    if _NOTHING.issuperset(map(type, fields)):
         message: object = body
     elif isinstance(body, Message):
         raise InvalidInput("body: a Message has all fields itself; give no further arguments with it")

@@ -382,8 +382,9 @@ def headers_of(message: Message) -> Mapping[str, Header] | None:
     if message.subject is None:
         return message.headers
     text, headers = plain_text(message.subject), message.headers or {}
-    if text is None or not all(text.split(".")) or len(text.encode(errors="replace")) > MAX_PATTERN_BYTES:
-        rule = f"expected words with dots between them, at most {MAX_PATTERN_BYTES} bytes"
+    size = len(text.encode()) if text is not None and text.isprintable() else 0  # no half of a pair is printable
+    if not 0 < size <= MAX_PATTERN_BYTES or not all(str(text).split(".")):
+        rule = f"expected printable words with dots between them, at most {MAX_PATTERN_BYTES} bytes"
         raise InvalidInput(f"subject: {rule}, got {format_value(message.subject)}")
     if isinstance(headers, Mapping) and SUBJECT in headers:
         raise InvalidInput(f"subject: given as a header, too: {format_value(headers[SUBJECT])}; leave one of them out")

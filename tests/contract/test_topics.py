@@ -541,7 +541,14 @@ REFUSED: list[tuple[str, Callable[[Any, Any], object], type[Exception], str]] = 
             InvalidInput,
             rule,
         )
-        for subject, rule in [("", "words"), (".a", "words"), ("a..b", "words"), ("x" * 256, "255"), (7, "int 7")]
+        for subject, rule in [
+            ("", "words"),
+            (".a", "words"),
+            ("a..b", "words"),
+            ("x" * 256, "255"),
+            (7, "int 7"),
+            ("a\n", "printable"),
+        ]
     ],
     (
         "subject twice",
