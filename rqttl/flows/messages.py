@@ -36,26 +36,46 @@ from rqttl.protocol.codec import NO_ENVELOPE, VALUE, Envelope
 from rqttl.protocol.commands import BATCH, BATCH_BYTES, READ_BYTES, Command, Ok, QueueConfig, Refused, Reply
 from rqttl.protocol.keys import META, SCHEDULED, SCHEDULED_IDS, SCHEDULED_MORE, UPCOMING, Keyspace
 from rqttl.text import format_value, plain_text
-from rqttl.types import Duration, Instant, Message, MessageView, Outcome, Purged, Receipt, RedriveResult, State
+from rqttl.types import Duration, Header, Instant, Message, MessageView, Outcome, Purged, Receipt, RedriveResult, State
 from rqttl.units import as_datetime
 
 #: Calls that one round trip of `enqueue_many` carries at most.
 WINDOW = 8
 
 _SEQUENCE_BYTES = 20
-_NOTHING = frozenset((type(None),))
 
 T = TypeVar("T")
 
 
-def send(sender: Sender, queue: str, body: Message | object, *fields: Any) -> Flow[Receipt]:
-    """See `Queue.enqueue`. `fields` are those of a `Message` behind its body, in order."""
-    if _NOTHING.issuperset(map(type, fields)):
+def send(  # noqa: PLR0913, PLR0917  # each call comes here: a tuple of the fields would cost it 4 % more
+    sender: Sender,
+    queue: str,
+    body: Message | object,
+    ttl: Duration | None,
+    expires_at: Instant | None,
+    headers: Mapping[str, Header] | None,
+    id: str | None,
+    content_type: str | None,
+    delay: Duration | None,
+    deliver_at: Instant | None,
+    subject: str | None,
+) -> Flow[Receipt]:
+    """See `Queue.enqueue`."""
+    if (
+        ttl is None
+        and expires_at is None
+        and headers is None
+        and id is None
+        and content_type is None
+        and delay is None
+        and deliver_at is None
+        and subject is None
+    ):
         message: object = body
     elif isinstance(body, Message):
         raise InvalidInput("body: a Message has all fields itself; give no further arguments with it")
     else:
-        message = Message(body, *fields)
+        message = Message(body, ttl, expires_at, headers, id, content_type, delay, deliver_at, subject)
     if sender.events.observer is not None:
         return _observed_one(sender.events.observer, queue, message)
     return enqueue_one(queue, message, sender.configs.get(queue))
