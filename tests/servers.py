@@ -208,17 +208,25 @@ class SentinelSet:
     """A primary with two replicas, and three Sentinels that watch them, on ports of 127.0.0.1.
 
     `password` is that of the servers, `of_sentinels` that of the Sentinels. With `tls`, its settings, all speak it.
+    After `patience` ms of silence a Sentinel takes a server for dead.
     """
 
     service = "main"
 
-    def __init__(self, binary: Path, password: str | None = None, of_sentinels: str | None = None, **tls: Any) -> None:
+    def __init__(
+        self,
+        binary: Path,
+        password: str | None = None,
+        of_sentinels: str | None = None,
+        patience: int = 500,
+        **tls: Any,
+    ) -> None:
         self.ports = [free_port() for _ in range(3)]
         config: dict[str, Any] = {"bind": "127.0.0.1", "repl_diskless_sync_delay": 0, **tls}
         config |= {} if password is None else {"requirepass": password, "masterauth": password}
         lines = [f"sentinel monitor main 127.0.0.1 {self.ports[0]} 2"]
         settings = {
-            "down-after-milliseconds": 500,
+            "down-after-milliseconds": patience,
             "failover-timeout": 2000,
             "parallel-syncs": 2,
             "auth-pass": password,

@@ -64,7 +64,7 @@ class OneServer(Server):
 #: The servers of a round, by the name for `--on`.
 TOPOLOGIES: dict[str, Callable[[Path], Any]] = {
     "server": OneServer,
-    "sentinel": SentinelSet,
+    "sentinel": partial(SentinelSet, patience=2_000),  # of failovers that no nemesis has begun the judge knows nothing
     "cluster": lambda binary: ClusterServers(partial(Server, binary, within=MEMORY), replicas=1),
 }
 
