@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from rqttl import checks, units
-from rqttl.errors import PoolExhausted, QueueForwards, RqttlError
+from rqttl.errors import PoolExhausted, QueueForwards
 from rqttl.flows.steps import ABANDONED, ENDED, Flow, GetConfig, Now, WaitForWakeup, with_config
-from rqttl.outages import TEMPORARY
 from rqttl.protocol import commands
 from rqttl.protocol.commands import ABSENT, BATCH, Command, Presence, QueueConfig, Word
 from rqttl.protocol.contract import Ok
@@ -46,7 +45,7 @@ class Batches(list[ReceiveResult]):
         """Raise the error of a call, unless others brought messages: those of `auto_ack` are nowhere else."""
         if not self:
             raise error
-        logger.warning("%s; returning the messages that were taken", error)
+        logger.warning("%s: %s; returning the messages that were taken", type(error).__name__, error)
 
 
 def receive_once(
@@ -183,7 +182,7 @@ def receive_many(
         flow = receive(queue, claim, most, patience, consumer, config=config) if waits else claim(most, ABSENT, config)
         try:
             batch = yield from flow
-        except (*TEMPORARY, RqttlError) as error:
+        except Exception as error:  # noqa: BLE001  # raised, or logged and met again by the next call
             batches.end_with(error)
             break
         batches.append(batch)
