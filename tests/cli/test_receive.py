@@ -24,6 +24,13 @@ def test_the_oldest_message_is_printed_and_acked(run: Run, orders: Queue) -> Non
     assert (stats.ready, stats.leased, stats.acked) == (1, 0, 1)
 
 
+def test_a_topic_is_told_as_one(run: Run, orders: Queue) -> None:
+    broker_of(orders).declare_topic("news").subscribe("eu")
+    expected = "queue 'news' is a topic, which passes its messages on: receive from the queues that are bound to it:"
+    result = run("receive", "news")
+    assert (result.exit_code, expected in result.stderr) == (3, True), result.stderr
+
+
 def test_of_several_queues_the_first_comes_first_or_each_its_share(run: Run, orders: Queue) -> None:
     mails = broker_of(orders).declare_queue("mails")
     for weights, expected in (((), "o o o o m m"), (("--weights", "1,2"), "o o m m m m")):

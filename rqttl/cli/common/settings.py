@@ -17,7 +17,7 @@ from rqttl import text
 from rqttl.cli.common import output
 from rqttl.cli.common.errors import Refused, explain_redis
 from rqttl.cli.common.params import F, debug_flag, with_options
-from rqttl.errors import QueueNotFound
+from rqttl.errors import QueueForwards, QueueNotFound
 
 if TYPE_CHECKING:
     from rqttl.broker import Broker
@@ -67,6 +67,8 @@ class Settings:
         with self.connect(patience, glance) as broker:
             try:
                 yield broker
+            except QueueForwards:
+                raise  # the queue exists
             except QueueNotFound as error:
                 from redis.exceptions import RedisError  # slow to load, as the next one
 
