@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from rqttl import InvalidInput, Message, QueueNotFound, RedriveResult
-from tests.contract.clocked import Clocked, at
+from rqttl.testing.fake import ClockedBroker
+from tests.contract.clocked import START, Clocked, at
 from tests.contract.looks import bodies, dead, dropped, letters, one, places, ready, taken
 
 
@@ -220,6 +221,18 @@ def test_a_redrive_ends_a_circle_as_a_rejection_does(clocked: Clocked) -> None:
     b.update(message_ttl=0)
     b.sweep()
     assert (bodies(a), bodies(b), dropped(b)) == ([], [], {"cycle": 1})
+
+
+def test_a_letter_that_comes_back_ahead_of_the_cursor_hides_no_earlier_one(client: Any) -> None:
+    with ClockedBroker(client, start=START, slotted=True) as broker:
+        queue = broker.declare_queue("q")
+        broker.declare_queue("far", max_length=0, overflow="reject-publish")
+        queue.enqueue_many([b"1", b"2", b"3"])
+        assert queue.redrive_many([(queue.peek()[1].sequence, "far")])[0].outcome == "full"
+
+        queue.update(max_length=2)
+
+        assert taken(queue) == [b"1", b"3"]
 
 
 @pytest.mark.spec("S-038")

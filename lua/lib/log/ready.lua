@@ -91,20 +91,21 @@ function ready.remove_unhandled(q, entries, from_head)
   ready.remove(q, entries, from_head)
 end
 
---- Remove ready messages for good. `from_head`: they are the next ones in order, so the cursor passes them.
+--- Remove ready messages for good. `from_head`: they are the next ones in order, so the cursor passes them, but for
+-- those of `requeued`: a redrive may have put them back ahead of it, behind others.
 function ready.remove(q, entries, from_head)
   local seqs, size = log.seqs(entries), log.size(entries)
+  local came_back = #seqs > 0 and redis.call('EXISTS', q.requeued) == 1
   if from_head then
-    for _, seq in ipairs(seqs) do
-      if seq > q.cursor then q.cursor = seq end
+    local back = came_back and redis.call('ZMSCORE', q.requeued, unpack(seqs)) or {}
+    for i, seq in ipairs(seqs) do
+      if seq > q.cursor and not back[i] then q.cursor = seq end
     end
   end
   if #seqs > 0 then
     log.remove(q, seqs, entries.dense)
     redis.call('ZREM', q.expiry, unpack(seqs))
-    if redis.call('EXISTS', q.requeued) == 1 then
-      redis.call('ZREM', q.requeued, unpack(seqs))
-    end
+    if came_back then redis.call('ZREM', q.requeued, unpack(seqs)) end
     q.head_after = nil
   end
   q.ready_bytes = q.ready_bytes - size
