@@ -149,7 +149,7 @@ class _Passage(_Sending):
         if known:
             found = [tuple(name for name in found[0] if name > known[len(first) + 1 :])]
         count = fitting(found, [one.size for one in page])
-        chosen = found[:count] or [found[0][: max(1, min(QUEUES, COPY_BYTES // page[0].size))]]
+        chosen = found[:count] or [found[0][: max(1, min(QUEUES, COPY_BYTES // max(1, page[0].size)))]]
         queues = yield from self._look_up({name for names in chosen for name in names})
         if queues is None:
             return
@@ -157,7 +157,7 @@ class _Passage(_Sending):
             self._why = f"they would come back by {back}"
             return
         if (order := _in_order(queues)) is None:
-            order, chosen = [found[0][0]], [found[0][:1]]
+            order, chosen = list(found[0][:1]), [found[0][:1]]
         mark = "" if chosen[0] == found[0] else f"{first} {chosen[0][-1]}"
         sequences = [one.sequence for one in page[: len(chosen)]]
         command = commands.pass_on(self._config, _copies(queues, order, chosen), sequences, known=known, mark=mark)

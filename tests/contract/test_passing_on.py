@@ -268,6 +268,27 @@ def test_messages_of_many_bytes_go_in_steps(clocked: Clocked, monkeypatch: pytes
 
 
 @pytest.mark.usefixtures("narrow")
+def test_an_empty_message_goes_in_steps_as_any_other(clocked: Clocked) -> None:
+    topic, queues = news(clocked, "a", "b", "c")
+
+    topic.enqueue(b"")
+
+    assert contents([topic, *queues]) == [[], [b""], [b""], [b""]]
+
+
+@pytest.mark.usefixtures("narrow")
+def test_a_message_that_nobody_wants_goes_before_one_for_queues_that_bury_into_each_other(clocked: Clocked) -> None:
+    topic = clocked.declare_topic("news")
+    queues = [topic.subscribe(a, {"k": 1}, dead_letter=f"news/{b}") for a, b in ("ab", "ba")]
+    topic.pause()
+    topic.enqueue_many([b"0", Message(b"1", headers={"k": 1})])
+
+    topic.resume()
+
+    assert (contents([topic, *queues]), topic.stats().unrouted) == ([[], [b"1"], [b"1"]], 1)
+
+
+@pytest.mark.usefixtures("narrow")
 def test_a_message_that_expires_within_its_steps_counts_at_the_topic(clocked: Clocked) -> None:
     topic, queues = news(clocked, "a", "b", "c")
     topic.enqueue(b"kept")

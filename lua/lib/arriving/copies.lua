@@ -3,7 +3,7 @@
 -- write.
 --
 -- @use record batch schedule store admission append limits dedup wakeup dead_letter ready message_ttl history purge
--- @use memory
+-- @use memory log
 local copies = {}
 local WORDS = 5
 
@@ -65,19 +65,25 @@ function copies.number(q, now, items, i)
 end
 
 --- Read messages that wait at the topic into the same columns; `deaths` has those of dead letters. Nil and the
--- mark if they are not the first ready ones, if one of them has expired, or if the mark is not the `known` one.
+-- mark if they are not the first ready ones, if one of them has expired, or if the mark is not the `known` one. The
+-- message with a mark goes first, also if earlier ones came back since. A mark of a message that is gone is none.
 function copies.of_entries(q, now, words, count, known)
   local seqs = {unpack(words, WORDS * count + 1)}
   record.open_rest(q)
-  local entries, fan_at = ready.read(q, #seqs), redis.call('HGET', q.meta, 'fan_at') or ''
+  local fan_at = redis.call('HGET', q.meta, 'fan_at') or ''
+  local marked = fan_at ~= '' and log.find(q, string.match(fan_at, '^%S+')) or nil
+  local mark = marked and fan_at or ''
+  if mark ~= known then return nil, mark end
+  local entries = marked and {marked} or ready.between(q, '0000000000000-0', seqs[#seqs], #seqs)
+  if not entries.dense then table.sort(entries, function(a, b) return a[1] < b[1] end) end
   local items = {n = #seqs, entries = entries, words = {}, rest = {}, sign = {}, ttl = {}, results = {}, gets = {},
-    deaths = {}, cycles = 0}
+    deaths = {}, cycles = 0, fan_at = fan_at}
   for k, seq in ipairs(seqs) do
-    local entry, mark = entries[k], string.sub(fan_at, 1, #seq) == seq and fan_at or ''
-    if not entry or entry[1] ~= seq or mark ~= (k == 1 and known or '') then return nil, fan_at end
+    local entry = entries[k]
+    if not entry or entry[1] ~= seq then return nil, mark end
     local header, body = unpack(entry[2])
     local deadline = message_ttl.deadline(q, seq, header)
-    if deadline and deadline <= now then return nil, fan_at end
+    if deadline and deadline <= now then return nil, mark end
     local i, _, deaths = 2 * k, history.parts(header, seq)
     items.words[i], items.deaths[k] = body, deaths ~= '' and history.read(deaths) or nil
     items.rest[i] = schedule.header(nil, string.sub(header, string.find(header, '%D') or #header + 1), seq)
@@ -189,7 +195,7 @@ function copies.leave(q, items, known, mark)
     redis.call('HSET', q.meta, 'fan_at', mark)
   else
     purge.take(q, items.entries, true)
-    if known ~= '' then redis.call('HDEL', q.meta, 'fan_at') end
+    if items.fan_at ~= '' then redis.call('HDEL', q.meta, 'fan_at') end
   end
   local routed, number = copies.count(q.copies, items)
   record.count(q, 'copies', number)
