@@ -127,7 +127,7 @@ class _Passage(_Sending):
 
     def _look(self) -> Flow[None]:
         """Read the next ready messages."""
-        after, most, size = "", BATCH, 0
+        after, most, size = _before(self._mark), BATCH, 0
         while not self._page and not self._seen_all:
             peek = commands.peek(self._keyspace, self._config.name, after=after, limit=most)
             page = yield from existing(self._config.name, peek)
@@ -174,7 +174,9 @@ class _Passage(_Sending):
         elif answer.code == "behind":
             # another client was faster, or a message has expired: that one dies first
             self._mark, self._page, self._seen_all = answer.details[0].decode(), [], False
+            asked, self._notes = self._notes, []
             yield from self._call(commands.sweep(self._config))
+            self._notes = asked + _but_to_pass(self._notes, self._config.name)
         else:
             yield from self._look_again([name.decode() for name in answer.details if answer.code == "stale"])
 
@@ -275,6 +277,18 @@ class _Publication(_Sending):
         if why:
             durability = str(strongest.options.durability)
             raise NotReplicated(strongest.name, durability, why, self._results, place)
+
+
+def _before(mark: str) -> str:
+    """The place in the log right before the message with this mark: it goes first. Empty without a mark."""
+    ms, _, serial = mark.partition(" ")[0].partition("-")
+    return f"{ms}-{int(serial) - 1:06}" if mark else ""
+
+
+def _but_to_pass(notes: Sequence[bytes], topic: str) -> list[bytes]:
+    """Notes without those to pass on at this topic, which is at it: it would never end at what it cannot pass on."""
+    own = (b"pass", topic.encode())
+    return [word for pair in zip(notes[::2], notes[1::2], strict=True) if pair != own for word in pair]
 
 
 def _durability(config: QueueConfig) -> int:

@@ -289,6 +289,30 @@ def test_a_message_that_nobody_wants_goes_before_one_for_queues_that_bury_into_e
 
 
 @pytest.mark.usefixtures("narrow")
+@pytest.mark.parametrize("kill", [1, 2, 3, 4])
+def test_messages_that_a_redrive_puts_back_wait_for_one_in_steps(client: Any, kill: int) -> None:
+    with ClockedBroker(client, start=START, slotted=True) as broker:
+        other = ClockedBroker(client, start=START, slotted=True)
+        topic, queues = news(broker, "a", "b", "c", "d", "e")
+        broker.declare_queue("far", max_length=0, overflow="reject-publish")
+        topic.pause()
+        topic.enqueue_many([b"0", b"1", b"2"])
+
+        def look(step: Step) -> None:
+            """The steps of the first message begin before the others come back."""
+            if isinstance(step, Command) and step.script.name == "redrive_out" and step.word("verdict") == "accepted":
+                killed_before(other, other.topic("news").resume, kill)
+
+        with observed(broker, look):
+            told = topic.redrive_many([(view.sequence, "far") for view in topic.peek() if view.body != b"1"])
+        reap(broker, 2_000)
+
+        assert [one.outcome for one in told] == ["full", "full"]
+        assert contents([topic, *queues]) == [[]] + [[b"0", b"1", b"2"] if kill == 1 else [b"1", b"0", b"2"]] * 5
+        assert "fan_at" not in client.hgetall("rqttl:{news}:meta")
+
+
+@pytest.mark.usefixtures("narrow")
 def test_a_message_that_expires_within_its_steps_counts_at_the_topic(clocked: Clocked) -> None:
     topic, queues = news(clocked, "a", "b", "c")
     topic.enqueue(b"kept")
