@@ -77,6 +77,9 @@ def test_each_subscription_has_a_copy_with_a_lease_a_life_and_dead_letters_of_it
         ("3h", "2h", {"message_ttl": "1h"}, HOUR),
         (None, None, {"message_ttl": "1h"}, HOUR),
         (None, "1h", {}, HOUR),
+        (None, "1h", {"default_ttl": "1m"}, MINUTE),
+        (None, "1h", {"default_ttl": "2h"}, HOUR),
+        ("30m", "1h", {"default_ttl": "1m"}, 30 * MINUTE),
         ("30m", "1h", {"min_ttl": "2h"}, 2 * HOUR),
         ("30m", "1h", {"max_ttl": "1m"}, MINUTE),
         ("30m", "1h", {"never_expire": True}, None),
@@ -92,8 +95,10 @@ def test_a_copy_lives_for_the_shortest_of_the_ttls_of_message_topic_and_queue(
 
     receipt = news.enqueue(b"x", ttl=message)
 
-    [view] = copy.peek()
-    assert view.expires_at == (None if expected is None else at(expected))
+    news.pause()
+    news.enqueue(b"y", ttl=message)
+    news.resume()
+    assert [view.expires_at for view in copy.peek()] == [None if expected is None else at(expected)] * 2
     assert receipt.expires_at == {"30m": at(30 * MINUTE), "3h": at(2 * HOUR)}.get(message or "", topic and at(HOUR))
 
 

@@ -3,7 +3,7 @@
 -- write.
 --
 -- @use record batch schedule store admission append limits dedup wakeup dead_letter ready message_ttl history purge
--- @use memory log
+-- @use memory log message
 local copies = {}
 local WORDS = 5
 
@@ -37,11 +37,12 @@ function copies.open(list, now)
 end
 
 --- Read the batch by the options of the topic. The columns `rest`, `sign` and `ttl` have what each copy starts from:
--- the header behind the deadline, with an id, and the TTL. Nothing is written, but windows may be closed (`q.retry`).
+-- the header behind the deadline, with an id, and the TTL; `own` is empty for a message without a TTL of its own.
+-- Nothing is written, but windows may be closed (`q.retry`).
 function copies.of_batch(q, now, words, count)
   local items = batch.read(q, now, {unpack(words, WORDS * count + 1)}, 2, '')
   if items.malformed or q.retry then return items end
-  items.rest, items.sign, items.ttl, items.results, items.gets = {}, {}, {}, {}, {}
+  items.rest, items.sign, items.ttl, items.results, items.gets, items.own = {}, {}, {}, {}, {}, items.deadline
   for i = 2, 2 * items.n, 2 do
     if items.outcome[i] == 'duplicate' then
       items.results[i / 2] = '='
@@ -77,7 +78,7 @@ function copies.of_entries(q, now, words, count, known)
   local entries = marked and {marked} or ready.between(q, '0000000000000-0', seqs[#seqs], #seqs)
   if not entries.dense then table.sort(entries, function(a, b) return a[1] < b[1] end) end
   local items = {n = #seqs, entries = entries, words = {}, rest = {}, sign = {}, ttl = {}, results = {}, gets = {},
-    deaths = {}, cycles = 0, fan_at = fan_at}
+    own = {}, deaths = {}, cycles = 0, fan_at = fan_at}
   for k, seq in ipairs(seqs) do
     local entry = entries[k]
     if not entry or entry[1] ~= seq then return nil, mark end
@@ -88,6 +89,7 @@ function copies.of_entries(q, now, words, count, known)
     items.words[i], items.deaths[k] = body, deaths ~= '' and history.read(deaths) or nil
     items.rest[i] = schedule.header(nil, string.sub(header, string.find(header, '%D') or #header + 1), seq)
     items.sign[i], items.ttl[i] = deadline and '+' or '', deadline and deadline - now
+    items.own[i] = message.deadline(header)
   end
   return items
 end
@@ -132,7 +134,9 @@ function copies.add(into, now, items, k, own)
   own.n = own.n + 1
   local i = 2 * own.n
   own.number[i], own.words[i] = k, items.words[2 * k]
-  own.envelope, own.header_at, own.ttl_sign, own.ttl_ms = rest, 1, items.sign[2 * k], items.ttl[2 * k]
+  local sign, ttl, default = items.sign[2 * k], items.ttl[2 * k], into.default_ttl
+  if default and not items.own[2 * k] and ttl and ttl > default then ttl = default end
+  own.envelope, own.header_at, own.ttl_sign, own.ttl_ms = rest, 1, sign, ttl
   batch.set_deadline(into, own, i, now)
   if into.window then batch.note_id(own, i, rest) end
   if not own.outcome[i] then
