@@ -98,7 +98,7 @@ def set_filter(keyspace: Keyspace, topic: str, name: str, filter: Filter) -> Flo
     while True:
         config = yield from _topic(keyspace, topic)
         bindings = config.declared.bindings or {}
-        queue = name if name in bindings else f"{topic}/{name}"
+        queue = name if isinstance(name, str) and name in bindings else f"{topic}/{name}"
         if queue not in bindings:
             raise InvalidInput(f"name: expected a queue or a subscription of {topic!r}, got {format_value(name)}")
         if (yield from rebind(keyspace, config, {**bindings, queue: rules})):

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from rqttl.errors import (
+    DataDamaged,
     InvalidOption,
     PolicyDecides,
     QueueInUse,
@@ -384,5 +385,6 @@ class Memory:
         self.configs.pop(step.queue, None)
         topic = step.queue.rpartition("/")[0]
         if topic and not step.stays_bound:
-            yield from topics.unbind_gone(self._keyspace, topic, step.queue)
+            with suppress(DataDamaged):  # the queue is deleted, whatever stands in another record
+                yield from topics.unbind_gone(self._keyspace, topic, step.queue)
         return (yield from registry.unregister(self._keyspace, step.queue))

@@ -260,6 +260,14 @@ def test_a_missing_queue_is_refused_and_the_line_says_how_to_make_it(
     assert broker.queues() == []
 
 
+def test_a_topic_that_is_asked_for_messages_is_not_called_missing(run: Run, broker: Broker) -> None:
+    broker.declare_topic("news")
+
+    line = failed(run("receive", "news"), 3)
+
+    assert line == "queue 'news' is a topic, which passes its messages on: subscribe to it first [forwards]"
+
+
 @with_queue
 def test_a_queue_with_nearly_the_same_name_is_named(run: Run, broker: Broker, path: CommandPath) -> None:
     broker.declare_queue("orders.eu")

@@ -27,7 +27,7 @@ from rqttl.protocol.commands import BriefCommand, Command
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked, at
 from tests.contract.looks import bodies, dead, dropped, one, taken
-from tests.drivers import before_step
+from tests.drivers import before_step, redis_of
 from tests.lua.states import everything
 
 MINUTE, HOUR = 60_000, 3_600_000
@@ -463,6 +463,14 @@ def _delete_in_silence(clocked: Clocked) -> Any:
     yield commands.delete(driver_of(clocked).keyspace, "news/eu", if_unused=False, if_empty=False)
 
 
+def test_a_damaged_record_of_another_queue_does_not_end_a_deletion(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q/a")
+    redis_of(clocked).set("rqttl:{q}:meta", "damaged")
+
+    assert queue.delete() == 0
+    assert clocked.queues() == []
+
+
 def test_a_queue_never_becomes_a_topic_and_another_filter_is_a_mismatch(clocked: Clocked, topic: Topic) -> None:
     topic.subscribe("eu", "a")
     clocked.declare_queue("q")
@@ -528,6 +536,7 @@ REFUSED: list[tuple[str, Callable[[Any, Any], object], type[Exception], str]] = 
     ("bindings of a topic", lambda broker, _: broker.declare_topic("x", bindings={}), InvalidInput, "no such queue"),
     ("bindings by update", lambda _, news: news.update(bindings={}), InvalidInput, "no such queue option"),
     ("bindings by policy", lambda broker, _: broker.set_policy("p", "#", {"bindings": {}}), InvalidInput, "bindings"),
+    ("a list as a name", lambda _, news: news.set_filter(["eu"], None), InvalidInput, "name: expected"),
     ("a missing queue", lambda _, news: news.bind("news/x/gone"), QueueNotFound, "gone"),
     ("the topic itself", lambda _, news: news.bind("news"), InvalidInput, "another queue than the topic"),
     ("no name", lambda _, news: news.bind("a b"), InvalidName, "queue: expected"),
