@@ -71,6 +71,8 @@ class Scene:
         again.nack(description="not yet")
         delayed.nack(delay="1h")
         rejected.reject("no")
+        self.topic = broker.declare_topic(f"{self.name}/news")
+        self.topic.subscribe("eu")
         self.far = broker.declare_queue(f"far/{name}")
         origin = broker.declare_queue(f"far/{name}/origin", dead_letter=self.far.name)
         origin.enqueue(b"far")
@@ -101,6 +103,7 @@ CALLS: dict[str, Callable[[Scene], Any]] = {
     "nack": lambda s: s.delivery.nack(),
     "peek": lambda s: [view.body for view in s.q.peek()],
     "preview": lambda s: s.q.preview_update(max_length=2),
+    "publish": lambda s: s.topic.enqueue(b"new").duplicate,
     "purge": lambda s: s.q.purge(),
     "receive": lambda s: [delivery.body for delivery in s.q.receive_many(2)],
     "redrive": lambda s: s.dead.redrive(),

@@ -155,8 +155,9 @@ def test_a_command_waits_for_a_connection_that_another_thread_has(
 POLICY = Policy.read("p", "#", {"lease": "1m"})
 #: What the methods of a broker and of a queue need; the others need nothing.
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
-    **dict.fromkeys(("declare_queue", "preview_declaration", "queue"), ("q",)),
+    **dict.fromkeys(("declare_queue", "preview_declaration", "queue", "topic"), ("q",)),
     **dict.fromkeys(("preview_plan", "apply_plan"), (Plan(()),)),
+    "declare_topic": ("news",),
     "held_back": (["q"],),
     "explain": ("1m",),  # to a broker a name, to a queue a TTL
     "set_policy": ("p", "#", {"lease": "1m"}),
