@@ -182,13 +182,14 @@ def test_an_id_is_stored_once_for_all_queues_also_for_those_bound_later(clocked:
     assert (bodies(eu), bodies(us)) == ([b"x"], [b"x"] if window == "queue" else [])
 
 
+@pytest.mark.parametrize("overflow", ["reject-publish", "reject-publish-dlx"])
 def test_a_full_queue_that_refuses_refuses_for_all_and_of_a_batch_only_messages_for_it(
-    clocked: Clocked, topic: Topic, client: redis.Redis
+    clocked: Clocked, topic: Topic, client: redis.Redis, overflow: Any
 ) -> None:
     """One full queue of ten."""
     for i in range(9):
         topic.subscribe(f"q{i}", None if i else {"for": "q0"})
-    full = topic.subscribe("full", {"for": "full"}, max_length=1, overflow="reject-publish")
+    full = topic.subscribe("full", {"for": "full"}, max_length=1, overflow=overflow)
     topic.enqueue(b"fits", headers={"for": "full"})
     before = everything(client)
 

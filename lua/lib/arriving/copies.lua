@@ -145,11 +145,12 @@ function copies.add(into, now, items, k, own)
 end
 
 --- The first message of the call that a queue refuses: the queue, the limit, and the number of the message.
--- Nil if there is none. Queues that drop or bury what finds no room refuse nobody.
+-- Nil if there is none. Queues that drop or bury what finds no room refuse nobody; they bury if they have a target.
 function copies.refusing(list)
   local name, limit, number
   for _, into in ipairs(list) do
-    if into.plan and not into.plan.retry and not into.drops_head and not into.dead_letter_refused then
+    local buries = into.dead_letter_refused and into.targets.maxlen
+    if into.plan and not into.plan.retry and not into.drops_head and not buries then
       for i = 2, 2 * into.items.n, 2 do
         local k = into.items.number[i]
         if into.items.limit[i] and (not number or k < number) then
