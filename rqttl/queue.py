@@ -462,9 +462,9 @@ class Queue:
     def delete(self, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """Delete the queue with all its messages, without dead-lettering them.
 
-        The subscriptions of a topic (`<topic>/<name>`) are deleted with it; other bound queues stay. Returns the number
-        of ready messages. Raises `QueueInUse` if the queue has consumers (with `if_unused`) or
-        messages in any state (with `if_empty`).
+        The bound queues `<topic>/<name>` of a topic are deleted with it; others stay. Returns the number of ready
+        messages. Raises `QueueInUse` if the queue has consumers (with `if_unused`) or messages in any state (with
+        `if_empty`).
         """
         flow = queues.delete(self._driver.keyspace, self.name, if_unused=if_unused, if_empty=if_empty)
         return self._driver.perform(flow)

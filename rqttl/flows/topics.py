@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from rqttl.errors import NotReplicated, QueueFull, QueueNotFound
 from rqttl.filters import Rule
@@ -107,11 +107,11 @@ class _Passage(_Sending):
         super().__init__(keyspace, config)
         self._page: list[_Waiting] = []
         self._seen_all = False
-        self._mark = ""
+        self._mark = self._why = ""
         #: The number of messages that full queues let pass, as far as it is known.
         self._most = BATCH
         self._notes: list[bytes] = []
-        self._why, self._full = "", cast("QueueFull | None", None)
+        self._full: QueueFull | None = None
 
     def run(self) -> Flow[Passed]:
         """Pass on page by page."""
