@@ -204,7 +204,8 @@ class Broker:
         """Take up to `max` messages of several queues: all of the first queue before any of the second one.
 
         Wait up to `wait` for the first message of any queue. `Delivery.queue` tells where a message is from. See
-        `Queue.receive` for `lease` and `auto_ack`. Raises `QueueNotFound` if one of the queues does not exist.
+        `Queue.receive` for `lease` and `auto_ack`. Raises `QueueNotFound` if one of the queues does not exist,
+        and `QueueForwards` if one is a topic, before a message is taken.
         """
         names, ms, since = list(several.read_weights(queues)), lease_ms(lease), perf_counter()
         batches = self._fast.perform(several.receive(self._fast, names, max, wait, ms, auto_ack=auto_ack))
@@ -229,8 +230,8 @@ class Broker:
         so with `prefetch=1` each message does. With `weights`, such as `{"high": 3, "low": 1}`, queues that have
         messages share the fetched messages in that proportion. `prefetch` is for all queues together.
 
-        While nothing is ready, one wait is for all queues. A queue that does not exist is told in the log
-        (`rqttl.consumer`) and looked for every 5 s, also when it is deleted meanwhile. Raises `InvalidInput`,
+        While nothing is ready, one wait is for all queues. A queue that does not exist, or is a topic, is told in the
+        log (`rqttl.consumer`) and looked for every 5 s, also when it is deleted meanwhile. Raises `InvalidInput`,
         `InvalidName`.
         """
         return Consumer(self._driver, several.read_weights(queues, weights), prefetch, lease=lease, wait=wait)

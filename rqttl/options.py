@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, TypedDict, cast
 
 from rqttl import units
 from rqttl.checks import check_queue_name, whole
-from rqttl.errors import DataDamaged, InvalidName, InvalidOption
+from rqttl.errors import DataDamaged, InvalidName, InvalidOption, QueueForwards
 from rqttl.filters import Rule, check_filter
 from rqttl.text import did_you_mean, format_value, load_object, plain_number, plain_text
 from rqttl.types import Duration, Size
@@ -324,6 +324,11 @@ class QueueOptions(Mapping[str, Value | None]):
     def is_topic(self) -> bool:
         """True if messages go on to bound queues."""
         return self.bindings is not None
+
+    def check_source(self) -> None:
+        """Raise `QueueForwards` for a queue from which nobody receives."""
+        if self.is_topic:
+            raise QueueForwards(self.queue, sorted(self.bindings or ()))
 
     def target(self, reason: str) -> str:
         """The target of messages that died for `reason`; empty if they are dropped."""

@@ -140,7 +140,7 @@ def _consume(
     fast = fail_fast(broker)
     for name in queues:
         with suppress(ConnectionError, TimeoutError):  # consumers wait for Redis
-            fast.queue(name).options()  # raises `QueueNotFound`, which `consume` does not
+            fast.queue(name).options().check_source()  # `consume` raises neither this error nor `QueueNotFound`
     return consumer
 
 

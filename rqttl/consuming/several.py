@@ -332,8 +332,9 @@ def receive(
     queues.follow(dict.fromkeys(names))
     for name in queues.candidates(0):
         with queues.sparing(name):
-            if not queues.rests(name):
-                yield GetConfig(name)  # a missing queue is told before a message is taken
+            # a missing queue, and a topic, is told before a message is taken
+            if not queues.rests(name) and (yield GetConfig(name)).passes_on:
+                (yield GetConfig(name, fresh=True)).options.check_source()
 
     batches = Batches()
     failures: list[Exception] = []

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from rqttl import checks
 from rqttl.checks import check_queue_name
-from rqttl.errors import DataDamaged, QueueNotFound, QueuesAway
+from rqttl.errors import DataDamaged, QueueForwards, QueueNotFound, QueuesAway
 from rqttl.flows.moving import by_target
 from rqttl.flows.registry import registered
 from rqttl.flows.steps import NOT_THERE, OUTDATED, Flow, Read, partly, server_time, with_config
@@ -270,18 +270,27 @@ def created(keyspace: Keyspace, queues: Sequence[str], away: Away) -> Flow[list[
     return found
 
 
-def check_existing(keyspace: Keyspace, queues: Sequence[str]) -> Flow[None]:
+def check_existing(keyspace: Keyspace, queues: Sequence[str]) -> Flow[list[QueueForwards]]:
     """Raise `QueueNotFound` if one of the queues does not exist, and the error of a node if the nodes of all are away.
 
-    A queue whose node is away counts as existing while others answer.
+    A queue whose node is away counts as existing while others answer. Returns the errors for those from which nobody
+    receives.
     """
     away: Away = {}
-    found = yield from _all_existing(keyspace, queues, away=away)
+    found = yield from _all_existing(keyspace, queues, "passes_on", "options", away=away)
     for queue in queues:
         if queue not in found and queue not in away:
             raise QueueNotFound(queue)
     if not found:
         _found(found, away)
+    forwarding = []
+    for name, record in found.items():
+        if "passes_on" in record.fields:
+            try:
+                QueueOptions.from_json(name, record.text("options")).check_source()
+            except QueueForwards as error:
+                forwarding.append(error)
+    return forwarding
 
 
 def options(keyspace: Keyspace, queue: str, *, declared: bool = False) -> Flow[QueueOptions]:

@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from rqttl.checks import BATCH, BATCH_BYTES
-from rqttl.errors import ContractError, DataDamaged, MessageTooLarge, QueueForwards
+from rqttl.errors import ContractError, DataDamaged, MessageTooLarge
 from rqttl.filters import Bindings
 from rqttl.options import QueueOptions, absent_fields
 from rqttl.protocol import codec, scripts
@@ -559,7 +559,7 @@ def receive(
     Raises `QueueForwards` if it is to take messages of a topic.
     """
     if config.passes_on and count:
-        raise QueueForwards(config.name, sorted(config.options.bindings or ()))
+        config.options.check_source()
     script = scripts.load("receive")
     arguments = script.arguments(
         now=now,

@@ -51,6 +51,7 @@ class Fetcher:
         self._patterns = [name for name in weights if is_pattern(name)]
         self._unmatched = set[str]()
         self._queues = Queues()
+        self._queues.follow(selected(weights, ()))  # a turn takes those that match patterns
         self._slot_waits = self._driver.store.slot_waits()
         self.stop = Interrupt()
         #: The time of the last turn, and of the last answer to a claim, in ms of the clock of this process.
@@ -61,9 +62,13 @@ class Fetcher:
         self._full_since: int | None = None
         self._glance_at = self._scan_at = self._rests_until = 0
 
+    def miss(self, errors: Iterable[QueueNotFound]) -> None:
+        """Look for the queues of these errors later, as after a claim that raises one."""
+        for error in errors:
+            self._queues.miss(error, self.turned_at, logger)
+
     def run(self) -> None:
         """Fetch until the end. Raises errors that no waiting can correct."""
-        self._queues.follow(selected(self._weights, ()))  # a turn takes those that match patterns
         while not self.stop.asked():
             self.turned_at = self._driver.timing.now()
             try:

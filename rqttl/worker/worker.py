@@ -169,7 +169,7 @@ class Worker:
     def _check(self, names: Sequence[str]) -> None:
         """Check that queues exist. The fetcher waits for a node that is away."""
         try:
-            self._driver.perform(reading.check_existing(self._driver.keyspace, names))
+            self._fetcher.miss(self._driver.perform(reading.check_existing(self._driver.keyspace, names)))
         except TEMPORARY as error:
             if not is_away(error):
                 raise

@@ -24,11 +24,14 @@ def test_the_oldest_message_is_printed_and_acked(run: Run, orders: Queue) -> Non
     assert (stats.ready, stats.leased, stats.acked) == (1, 0, 1)
 
 
-def test_a_topic_is_told_as_one(run: Run, orders: Queue) -> None:
+@pytest.mark.parametrize("words", ["news", "orders news", "orders news --weights 1,1", "orders news --follow"])
+def test_a_topic_is_told_as_one_before_a_message_is_taken(run: Run, orders: Queue, words: str) -> None:
     broker_of(orders).declare_topic("news").subscribe("eu")
+    orders.enqueue(b"x")
     expected = "queue 'news' is a topic, which passes its messages on: receive from the queues that are bound to it:"
-    result = run("receive", "news")
-    assert (result.exit_code, expected in result.stderr) == (3, True), result.stderr
+    result = run("receive", *words.split())
+    assert (result.exit_code, result.stdout, expected in result.stderr) == (3, "", True), result.stderr
+    assert orders.stats().delivered == 0
 
 
 def test_of_several_queues_the_first_comes_first_or_each_its_share(run: Run, orders: Queue) -> None:

@@ -308,10 +308,12 @@ def consumed(queue: Queue, **options: Any) -> list[bytes]:
 
 
 @pytest.mark.parametrize("to", [(), ("eu",), ("a", "b", "c", "d")])
-@pytest.mark.parametrize("how", ["receive", "receive_many", "consume", "run", "of several"])
+@pytest.mark.parametrize("how", ["receive", "receive_many", "consume", "run", "of several", "behind others"])
 def test_nobody_receives_from_a_topic_and_the_error_says_where_its_messages_go(
     clocked: Clocked, topic: Topic, how: str, to: tuple[str, ...]
 ) -> None:
+    queue = clocked.declare_queue("q")
+    queue.enqueue(b"x")
     for name in to:
         topic.subscribe(name)
     calls: dict[str, Callable[[], object]] = {
@@ -320,6 +322,7 @@ def test_nobody_receives_from_a_topic_and_the_error_says_where_its_messages_go(
         "consume": lambda: consumed(topic, wait="1s"),
         "run": lambda: topic.run(print, wait="1s"),
         "of several": lambda: clocked.receive(["news"]),
+        "behind others": lambda: clocked.receive(["q", "news"], wait="1s"),
     }
 
     with pytest.raises(QueueForwards) as told:
@@ -330,22 +333,27 @@ def test_nobody_receives_from_a_topic_and_the_error_says_where_its_messages_go(
     text = str(told.value)
     assert [name in text for name in told.value.to] == [True] * len(to[:3]) + [False] * len(to[3:])
     assert ("and 1 more" in text) is (len(to) > 3)
+    assert (queue.stats().ready, queue.stats().delivered) == (1, 0)
 
 
-def test_a_consumer_of_several_queues_logs_a_topic_and_goes_on(
-    clocked: Clocked, topic: Topic, caplog: pytest.LogCaptureFixture
+@pytest.mark.usefixtures("topic")
+@pytest.mark.parametrize("names", [["news", "q"], ["q", "news"]])
+def test_a_consumer_of_several_queues_logs_a_topic_at_the_start_and_goes_on(
+    clocked: Clocked, caplog: pytest.LogCaptureFixture, names: list[str]
 ) -> None:
     queue = clocked.declare_queue("q")
     queue.enqueue(b"x")
 
-    with caplog.at_level(logging.WARNING), clocked.consume(["news", "q"], wait="1m") as deliveries:
+    def told() -> list[str]:
+        return [record.getMessage() for record in caplog.records if "news" in record.getMessage()]
+
+    expected = "queue 'news' is a topic, which passes its messages on: subscribe to it first; looking again every 5 s"
+    with caplog.at_level(logging.WARNING), clocked.consume(names, prefetch=1, wait="1m") as deliveries:
         for delivery in deliveries:
+            assert told() == [expected]
             delivery.ack()
 
-    [line] = [record.getMessage() for record in caplog.records if "news" in record.getMessage()]
-    assert line == (
-        "queue 'news' is a topic, which passes its messages on: subscribe to it first; looking again every 5 s"
-    )
+    assert told() == [expected]
     assert queue.stats().acked == 1
 
 

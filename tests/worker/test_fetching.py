@@ -276,6 +276,29 @@ def test_a_full_worker_waits_for_no_message_any_more(broker: Broker) -> None:
     assert queue.stats().leased == 0
 
 
+def test_a_topic_is_told_once_at_the_start_and_a_queue_that_takes_its_name_is_found(
+    broker: Broker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rqttl.consuming.several.MISSING", 50)
+    topic, queue, gate = broker.declare_topic("news"), broker.declare_queue("q"), Gate()
+    queue.enqueue_many(["x"] * 9)
+
+    def told() -> list[str]:
+        return [record.getMessage() for record in caplog.records if "'news' is a topic" in record.getMessage()]
+
+    with running(Worker(broker, ["q", "news"], call=gate, processes=0)):
+        gate.reached()
+        assert len(told()) == 1, "before q is empty"
+        gate.open()
+        until(lambda: queue.stats().acked == 9)
+        topic.delete()
+        late = broker.declare_queue("news")
+        late.enqueue("late")
+        until(lambda: late.stats().acked == 1)
+
+    assert len(told()) == 1
+
+
 def test_a_missing_queue_is_refused_at_the_start_and_awaited_later(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
