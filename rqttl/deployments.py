@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from rqttl.checks import check_namespace, check_queue_name
 from rqttl.errors import InvalidDeployment, InvalidInput
-from rqttl.options import OPTIONS, QueueOptions, by_name, written
+from rqttl.filters import MOST_BINDINGS, Rule, canonical_json, check_filter
+from rqttl.options import BINDINGS, OPTIONS, QueueOptions, by_name, written
 from rqttl.policies import Policy
 from rqttl.policies.policy import NONE
 from rqttl.text import did_you_mean, escape, format_value, install, plain_text
@@ -27,12 +30,12 @@ _KEYS = ("rqttl", "namespace", "queues", "policies", "operator_policies")
 _POLICY_KEYS = ("pattern", "definition", "priority", "apply_to", "syntax")
 #: Tags of values without quotes that mean something else in YAML than most people read: 010, 1:30, 2026-01-01.
 _TRAPS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp")
-_PLAIN_NUMBER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
+_PLAIN_NUMBER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)(?:\.[0-9]+(?:e[-+][0-9]+)?)?")
 
 
 @dataclass(frozen=True)
 class Deployment:
-    """The queues, policies and operator policies of a file or of a namespace, each by name.
+    """The queues, also topics, policies and operator policies of a file or of a namespace, each by name.
 
     `namespace` is the one that they were exported from, if the file says so. Equal deployments may differ in it.
     """
@@ -43,6 +46,8 @@ class Deployment:
     namespace: str | None = field(default=None, compare=False)
     #: The queues of a file that does not say whether they are paused.
     unsaid: frozenset[str] = field(default=frozenset(), compare=False)
+    #: Queues of a namespace that do not exist any more, but still have bindings. No file has these.
+    gone: frozenset[str] = field(default=frozenset(), compare=False)
 
     @classmethod
     def of(cls, queues: Iterable[QueueOptions], policies: Iterable[Policy], namespace: str | None = None) -> Deployment:
@@ -60,10 +65,17 @@ class Deployment:
         return {
             "rqttl": FORMAT,
             **({} if self.namespace is None else {"namespace": self.namespace}),
-            "queues": {name: _kebab(options.as_arguments()) for name, options in sorted(self.queues.items())},
+            "queues": {name: self._written(options) for name, options in sorted(self.queues.items())},
             "policies": {name: _written(policy) for name, policy in sorted(self.policies.items())},
             "operator-policies": {name: _written(policy) for name, policy in sorted(self.operator_policies.items())},
         }
+
+    def _written(self, options: QueueOptions) -> dict[str, object]:
+        arguments = _kebab(options.as_arguments())
+        if options.bindings is None:
+            return arguments
+        bound = {name: rules for name, rules in options.bindings.items() if name not in self.gone}
+        return {**arguments, BINDINGS: json.loads(canonical_json(bound))}  # sorted, and without references of YAML
 
 
 def _kebab(mapping: Mapping[str, object]) -> dict[str, object]:
@@ -142,15 +154,31 @@ def _mapping(value: object, path: _Path) -> Mapping[str, object]:
 
 
 def _read_queue(name: str, value: object, path: _Path) -> QueueOptions:
-    """The declared options of a queue."""
+    """The declared options of a queue, and the bindings of a topic."""
     _call(path, lambda: check_queue_name(name))
-    options = _mapping(value, path)
+    options = dict(_mapping(value, path))
+    is_topic, bindings = BINDINGS in options, _read_bindings(name, options.pop(BINDINGS, None), (*path, BINDINGS))
     for key, item in options.items():
         if plain_text(item) == NONE:
             rule = "'none' stands in policies only; leave the option out, or write '' for a target that drops"
             raise _refused((*path, key), f"{key}: {rule}")
         _check_option(key, item, (*path, key))
-    return _call(path, lambda: QueueOptions.read(name, options))
+    read = _call(path, lambda: QueueOptions.read(name, options))
+    return replace(read, bindings=bindings) if is_topic else read
+
+
+def _read_bindings(topic: str, value: object, path: _Path) -> dict[str, list[Rule]]:
+    """The filters of bound queues. Nothing at all is none of them."""
+    found = _mapping(value, path)
+    if topic in found:
+        raise _refused((*path, topic), "expected another queue than the topic")
+    if len(found) > MOST_BINDINGS:
+        raise _refused(path, f"expected at most {MOST_BINDINGS:,} bound queues, got {len(found):,}")
+    bindings: dict[str, list[Rule]] = {}
+    for name, item in found.items():
+        queue = _call((*path, name), partial(check_queue_name, name))
+        bindings[queue] = _call((*path, name), partial(check_filter, item))
+    return bindings
 
 
 def _read_policy(name: str, value: object, path: _Path, *, operator: bool) -> Policy:
@@ -291,14 +319,22 @@ class Step:
 
     @property
     def changes(self) -> dict[str, tuple[object, object]]:
-        """The changed options, and the changed parts of a policy, each with its values before and after.
+        """The changed options, bindings, and parts of a policy, each with its values before and after.
 
         Durations are texts with a unit. `None` means that there is no value, and `none` is the word in a definition.
         """
         before, after = _values(self.before), _values(self.after)
-        names = (*(name for name in _PARTS if name in before or name in after), *OPTIONS)
+        names = (*(name for name in _PARTS if name in before or name in after), *OPTIONS, BINDINGS)
         pairs = {name: (before.get(name), after.get(name)) for name in names}
-        return {name: (old, new) for name, (old, new) in pairs.items() if old != new}
+        # 1 and true are equal in Python, and two filters
+        return {name: pair for name, pair in pairs.items() if len(set(map(canonical_json, pair))) > 1}
+
+    @property
+    def bindings(self) -> dict[str, tuple[list[Rule] | None, list[Rule] | None]]:
+        """The queues that are bound, unbound, or get another filter, each with its filters before and after."""
+        before, after = (dict(getattr(options, BINDINGS, None) or {}) for options in (self.before, self.after))
+        pairs = {name: (before.get(name), after.get(name)) for name in sorted({**before, **after})}
+        return {name: pair for name, pair in pairs.items() if len(set(map(canonical_json, pair))) > 1}
 
 
 @dataclass(frozen=True)
@@ -312,9 +348,17 @@ class Plan:
 def make_plan(desired: Deployment, present: Deployment, *, prune: bool = False) -> Plan:
     """The steps that turn `present` into `desired`. Without `prune`, everything that `desired` does not name stays.
 
-    Policies come first, so that new queues are born with them. Deletions come last. Equal states give no steps. A queue
-    whose file does not name `paused` stays paused, or not, as it is.
+    Policies come first, so that new queues are born with them; bound queues come before their new topics, and deletions
+    last. Equal states give no steps. A queue whose file does not name `paused` stays paused, or not, as it is; a topic
+    whose file does not name `bindings` keeps them. Raises `InvalidDeployment` for a queue that would become a topic, a
+    bound queue that does not exist, and bindings by which messages would come back.
     """
+    changed = [*_queues(desired, present)]
+    kept = {} if prune else present.queues
+    queues = {**kept, **desired.queues, **{step.name: cast("QueueOptions", step.after) for step in changed}}
+    for step in changed:
+        _check_bound(step, queues)
+    levels = _levels(queues)
     deletions = (
         *_deletions("policy", desired.policies, present.policies),
         *_deletions("operator policy", desired.operator_policies, present.operator_policies),
@@ -323,7 +367,7 @@ def make_plan(desired: Deployment, present: Deployment, *, prune: bool = False) 
     steps = (
         *_policies("operator policy", desired.operator_policies, present.operator_policies),
         *_policies("policy", desired.policies, present.policies),
-        *sorted(_queues(desired, present.queues), key=lambda step: (step.action, step.name)),
+        *sorted(changed, key=lambda step: (step.action, levels[step.name], step.name)),
         *(deletions if prune else ()),
     )
     return Plan(steps, () if prune else tuple((step.kind, step.name) for step in deletions))
@@ -333,7 +377,7 @@ def _values(source: QueueOptions | Policy | None) -> dict[str, object]:
     if source is None:
         return {}
     if isinstance(source, QueueOptions):
-        return dict(source.as_arguments())
+        return {**source.as_arguments(), BINDINGS: source.bindings}
     definition = {name: NONE if value is None else written(name, value) for name, value in source.definition.items()}
     return {**{part: getattr(source, part) for part in _PARTS}, **definition}
 
@@ -345,16 +389,53 @@ def _policies(kind: Kind, desired: Mapping[str, Policy], present: Mapping[str, P
             yield Step("set", kind, name, before, policy)
 
 
-def _queues(desired: Deployment, present: Mapping[str, QueueOptions]) -> Iterator[Step]:
+def _queues(desired: Deployment, present: Deployment) -> Iterator[Step]:
     for name, asked in desired.queues.items():
-        before = present.get(name)
-        options = asked
-        if before is not None and name in desired.unsaid:
-            options = asked.changed({"paused": before.paused})
+        before = present.queues.get(name)
         if before is None:
-            yield Step("create", "queue", name, None, options)
-        elif options != before:
-            yield Step("update", "queue", name, before, options)
+            yield Step("create", "queue", name, None, replace(asked, bindings=_without(asked, desired.gone)))
+            continue
+        options = asked.changed({"paused": before.paused}) if name in desired.unsaid else asked
+        if options.bindings is None:
+            options = replace(options, bindings=before.bindings)
+        elif before.bindings is None:
+            rule = f"queue {name!r} is no topic, and never becomes one: delete it first"
+            raise _refused(("queues", name, BINDINGS), rule)
+        else:
+            options = replace(options, bindings=_without(options, desired.gone))
+            # a queue that is made again is bound again, also if its binding is still there
+            before = replace(before, bindings=_without(before, present.gone & (options.bindings or {}).keys()))
+        step = Step("update", "queue", name, before, options)
+        if step.changes:
+            yield step
+
+
+def _without(options: QueueOptions, queues: Container[str]) -> Mapping[str, list[Rule]] | None:
+    """The bindings of a queue without those of some others."""
+    bindings = options.bindings
+    return bindings and {name: rules for name, rules in bindings.items() if name not in queues}
+
+
+def _levels(queues: Mapping[str, QueueOptions]) -> dict[str, int]:
+    """The level of each of all queues: 0 without bindings, and one more than that of each queue that is bound to it."""
+    sorter = TopologicalSorter({name: options.bindings or () for name, options in queues.items()})
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        circle = " <- ".join(error.args[1])
+        raise _refused(("queues", error.args[1][0], BINDINGS), f"messages would come back: {circle}") from None
+    levels: dict[str, int] = {}
+    while ready := sorter.get_ready():
+        levels |= dict.fromkeys(ready, max(levels.values(), default=-1) + 1)
+        sorter.done(*ready)
+    return levels
+
+
+def _check_bound(step: Step, queues: Container[str]) -> None:
+    missing = [name for name, (_, rules) in step.bindings.items() if rules is not None and name not in queues]
+    if missing:
+        rule = "no such queue, neither in the file nor in the namespace"
+        raise _refused(("queues", step.name, BINDINGS, missing[0]), rule)
 
 
 def _deletions(

@@ -27,6 +27,8 @@ _Test: TypeAlias = Callable[[Any], bool]
 
 #: The header that a pattern alone means.
 SUBJECT = "subject"
+#: The most queues that are bound to one topic: each change writes all bindings.
+MOST_BINDINGS = 1_000
 #: The most bytes of a pattern. A subject may have as many.
 MAX_PATTERN_BYTES = 255
 #: Headers that name the newest death of a dead letter.

@@ -18,8 +18,9 @@ from rqttl.cli.common import output
 from rqttl.cli.common.params import dry_run_flag, json_flag, yes_flag
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.deployments import FORMAT, Deployment, Plan, Step, make_plan, read_deployment, read_document, write_yaml
+from rqttl.filters import Rule, canonical_json
 from rqttl.inspector.queues import readable
-from rqttl.options import OPTIONS
+from rqttl.options import BINDINGS, OPTIONS
 from rqttl.types import Effect
 
 if TYPE_CHECKING:
@@ -304,10 +305,22 @@ def _rows(step: Step) -> list[list[str]]:
     for name, values in step.changes.items():
         label = name.replace("_", "-") if name in OPTIONS else name.replace("_", " ")
         before, after = map(_value, values)
-        lines.append(f"{label} {after}" if step.before is None else f"{label} {before} -> {after}")
+        if name != BINDINGS:
+            lines.append(f"{label} {after}" if step.before is None else f"{label} {before} -> {after}")
+        elif step.before is None:
+            lines.append("a topic")
+    lines += [_binding(name, *filters) for name, filters in step.bindings.items()]
     lines = ["" if step.action == "delete" else "no option"] if not lines or step.action == "delete" else lines
     first = [step.action, f"{step.kind} {step.name}"]
     return [[*(first if i == 0 else ["", ""]), line] for i, line in enumerate(line for line in lines if line)]
+
+
+def _binding(queue: str, before: list[Rule] | None, after: list[Rule] | None) -> str:
+    """The change of a binding."""
+    old, new = (text.escape(canonical_json(rules)) for rules in (before, after))
+    if before is None:
+        return f"bind {queue} for {new}" if after else f"bind {queue}"
+    return f"unbind {queue}" if after is None else f"filter of {queue} {old} -> {new}"
 
 
 def _value(value: object) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from rqttl.checks import check_queue_name
 from rqttl.errors import InvalidInput, InvalidName, QueueMismatch, QueueNotFound
-from rqttl.filters import Filter, Rule, canonical_json, check_filter
-from rqttl.flows import queues
+from rqttl.filters import MOST_BINDINGS, Filter, Rule, canonical_json, check_filter
+from rqttl.flows import queues, reading
 from rqttl.flows.steps import Flow
 from rqttl.flows.sweeping import config_if_exists
 from rqttl.flows.topics import comes_back, rebind, unbind_gone
@@ -16,9 +16,6 @@ from rqttl.protocol.commands import QueueConfig
 from rqttl.protocol.keys import Keyspace
 from rqttl.text import format_value, plain_text
 from rqttl.types import Declared
-
-#: The most queues that are bound to one topic: each change writes all bindings.
-MOST = 1_000
 
 
 def subscription(topic: str, name: object) -> str:
@@ -63,6 +60,12 @@ def unsubscribe(keyspace: Keyspace, topic: str, name: str) -> Flow[int]:
 def bind(keyspace: Keyspace, topic: str, queue: str, filter: Filter) -> Flow[None]:
     """See `Topic.bind`."""
     queue, rules = check_queue_name(queue, "queue"), check_filter(filter)
+    check_place(keyspace, topic, queue)
+    yield from _bind(keyspace, topic, queue, rules)
+
+
+def check_place(keyspace: Keyspace, topic: str, queue: str) -> None:
+    """Raise `InvalidInput` for a queue that cannot be bound to a topic: the topic itself, or one in another slot."""
     if queue == topic:
         raise InvalidInput(f"queue: expected another queue than the topic, got {queue!r}")
     if keyspace.in_another_slot(topic, queue):
@@ -70,7 +73,6 @@ def bind(keyspace: Keyspace, topic: str, queue: str, filter: Filter) -> Flow[Non
         fitting = f"{{{tag}}}.{queue.removeprefix('{').replace('}', '')}"
         rule = f"{queue!r} is in another slot than {topic!r}, so one step cannot store in both"
         raise InvalidInput(f"queue: {rule}; a queue {fitting!r} would be in its slot")
-    yield from _bind(keyspace, topic, queue, rules)
 
 
 def _bind(keyspace: Keyspace, topic: str, queue: str, rules: list[Rule]) -> Flow[None]:
@@ -117,6 +119,20 @@ def unbind(keyspace: Keyspace, topic: str, queue: str) -> Flow[bool]:
             return True
 
 
+def change(keyspace: Keyspace, topic: str, changes: Mapping[str, list[Rule] | None]) -> Flow[None]:
+    """Bind queues with these filters, and unbind those without one. Other bindings stay as they are.
+
+    Raises `QueueNotFound`. Whether messages would come back is for the caller to know.
+    """
+    while changes:
+        config = yield from _topic(keyspace, topic)
+        bound = {name: rules for name, rules in changes.items() if rules is not None}
+        yield from reading.check_existing(keyspace, list(bound))
+        kept = {name: rules for name, rules in (config.declared.bindings or {}).items() if name not in changes}
+        if (yield from rebind(keyspace, config, {**kept, **bound})):
+            return
+
+
 def bindings(keyspace: Keyspace, topic: str) -> Flow[dict[str, list[Rule]]]:
     """See `Topic.bindings`."""
     return dict((yield from _topic(keyspace, topic)).declared.bindings or {})
@@ -134,7 +150,7 @@ def _topic(keyspace: Keyspace, name: str) -> Flow[QueueConfig]:
 
 def _check_room(config: QueueConfig, queue: str) -> None:
     bindings = config.declared.bindings or {}
-    if queue not in bindings and len(bindings) >= MOST:
+    if queue not in bindings and len(bindings) >= MOST_BINDINGS:
         raise InvalidInput(
-            f"queue: {config.name!r} has {len(bindings):,} bound queues, and takes no more than {MOST:,}"
+            f"queue: {config.name!r} has {len(bindings):,} bound queues, and takes no more than {MOST_BINDINGS:,}"
         )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 from rqttl.deployments import Deployment, Plan, Step
 from rqttl.errors import QueueNotFound, QueuesAway
-from rqttl.flows import policies, queues, reading, registry
+from rqttl.flows import bindings, policies, queues, reading, registry
 from rqttl.flows.steps import Flow
-from rqttl.options import QueueOptions
+from rqttl.options import BINDINGS, QueueOptions
 from rqttl.policies import Policy
 from rqttl.protocol.keys import Keyspace
 from rqttl.types import Effect, PolicyResult
@@ -21,6 +22,8 @@ def present(keyspace: Keyspace) -> Flow[Deployment]:
     created = yield from reading.created(keyspace, (yield from registry.registered(keyspace)), away)
     stored = yield from policies.current(keyspace)
     deployment = Deployment.of(created, stored.policies, keyspace.namespace)
+    bound = {name for options in created for name in options.bindings or ()}
+    deployment = replace(deployment, gone=frozenset(bound - deployment.queues.keys()))
     if away:
         raise QueuesAway(deployment, away)
     return deployment
@@ -28,6 +31,7 @@ def present(keyspace: Keyspace) -> Flow[Deployment]:
 
 def preview(keyspace: Keyspace, plan: Plan) -> Flow[Effect]:
     """See `Broker.preview_plan`."""
+    _check_places(keyspace, plan)
     declared = {step.name: step.after for step in _queues(plan) if isinstance(step.after, QueueOptions)}
     gone = [step.name for step in _queues(plan) if step.action == "delete"]
     result = yield from policies.preview(keyspace, *_policies(plan), declared, gone)
@@ -46,22 +50,41 @@ def carry_out(keyspace: Keyspace, plan: Plan) -> Flow[Effect]:
     The queues of the plan change before the policies act on the others: each of them goes from its present options to
     those of the whole plan in one step, and no message dies by options in between.
     """
+    _check_places(keyspace, plan)
     touched = yield from policies.store(keyspace, *_policies(plan))
     expired = trimmed = deleted = 0
+    gone = {step.name for step in _queues(plan) if step.action == "delete"}
     for step in _queues(plan):
         if isinstance(step.after, QueueOptions) and step.action == "create":
-            yield from queues.declare(keyspace, step.after)
+            if (yield from queues.declare(keyspace, step.after)) == "existing":  # another client was faster
+                yield from _bind(keyspace, step)
         elif isinstance(step.after, QueueOptions):
             after = dict(step.after.as_arguments())
-            changes = {name: after.get(name) for name in step.changes}  # `None` resets an option to its default
-            counts = yield from queues.update(keyspace, step.name, changes)
-            expired, trimmed = expired + counts.expired, trimmed + counts.trimmed
+            changes = {name: after.get(name) for name in step.changes if name != BINDINGS}  # `None` resets an option
+            if changes:
+                counts = yield from queues.update(keyspace, step.name, changes)
+                expired, trimmed = expired + counts.expired, trimmed + counts.trimmed
+            yield from _bind(keyspace, step)
         else:
             with suppress(QueueNotFound):  # deleted meanwhile
+                yield from _bind(keyspace, step, keeps=gone)
                 deleted += yield from queues.delete(keyspace, step.name, if_unused=False, if_empty=False)
     result = yield from policies.reconcile(keyspace, (yield from policies.matching(keyspace, touched)))
     expired, trimmed = expired + result.expired, trimmed + result.trimmed
     return Effect(expired, trimmed, deleted, unfinished=result.unfinished, changed=_others(result, plan))
+
+
+def _bind(keyspace: Keyspace, step: Step, *, keeps: Container[str] = ()) -> Flow[None]:
+    """Bind and unbind as a step says, but those that it `keeps`: a deleted topic takes its subscriptions along."""
+    changes = {name: after for name, (_, after) in step.bindings.items() if name not in keeps}
+    yield from bindings.change(keyspace, step.name, changes)
+
+
+def _check_places(keyspace: Keyspace, plan: Plan) -> None:
+    for step in _queues(plan):
+        for name, (_, after) in step.bindings.items():
+            if after is not None:
+                bindings.check_place(keyspace, step.name, name)
 
 
 def _others(result: PolicyResult, plan: Plan) -> tuple[str, ...]:

@@ -259,15 +259,17 @@ def read_options(keyspace: Keyspace, queues: Sequence[str], *, declared: bool = 
 
 
 def created(keyspace: Keyspace, queues: Sequence[str], away: Away) -> Flow[list[QueueOptions]]:
-    """The declared options of each queue that was not only created by dead letters. Unreadable ones go to `away`."""
+    """The declared options of each queue that not only dead letters have to do with: it was declared, or is bound.
+
+    Unreadable ones go to `away`.
+    """
     records = yield from _all_existing(keyspace, queues, "declared", "explicit", away=away)
-    found = []
+    found: dict[str, QueueOptions] = {}
     for name, record in records.items():
         with _noting_damage(name, away):
-            options = QueueOptions.from_json(name, record.text("declared"))
-            if record.fields.get("explicit") == b"1":
-                found.append(options)
-    return found
+            found[name] = QueueOptions.from_json(name, record.text("declared"))
+    bound = {queue for options in found.values() for queue in options.bindings or ()}
+    return [found[name] for name in found if name in bound or records[name].fields.get("explicit") == b"1"]
 
 
 def check_existing(keyspace: Keyspace, queues: Sequence[str]) -> Flow[list[QueueForwards]]:

@@ -13,6 +13,7 @@ from rqttl import Broker, Message, QueueOptions
 from rqttl.deployments import read_deployment
 from tests.cli.conftest import Run
 from tests.cli.test_errors import failed
+from tests.drivers import redis_of
 from tests.lua.states import everything
 
 FILE = """
@@ -69,6 +70,98 @@ def test_an_export_is_a_file_that_apply_takes(run: Run, file: str, tmp_path: Pat
     assert run("--namespace", "copy", "export").stdout == text.replace("namespace: rqttl", "namespace: copy")
     assert read_deployment(run("export", "--json").stdout) == read_deployment(FILE)
     assert run("apply", "-", stdin=text.encode()).stdout == "namespace rqttl: nothing changes\n"
+
+
+TOPICS = """
+rqttl: 1
+queues:
+  news: {max-length: 9, bindings: {news/eu: orders.eu.#, news/all: , rest: {unmatched: true}, tip/dead: }}
+  news/eu:
+  news/all: {auto-delete-on-idle: 10m}
+  rest: {bindings: {}}
+  tip: {dead-letter: tip/dead}
+  tip/dead:
+"""
+
+
+def test_topics_are_exported_with_their_bindings_and_made_again(run: Run, broker: Broker, tmp_path: Path) -> None:
+    news = broker.declare_topic("news", max_length=9)
+    news.subscribe("eu", "orders.eu.#")
+    news.subscribe("all", auto_delete_on_idle="10m")
+    broker.declare_topic("rest")
+    tip = broker.declare_queue("tip", dead_letter="tip/dead")
+    tip.enqueue(b"x")
+    tip.reject_many(tip.receive_many(1))  # makes tip/dead
+    news.bind("rest", {"unmatched": True})
+    news.bind("tip/dead")
+    broker.declare_queue("gone")
+    news.bind("gone")
+    broker.queue("gone").delete()
+
+    text = run("export").stdout
+    assert read_deployment(text) == read_deployment(run("export", "--json").stdout) == read_deployment(TOPICS)
+    (tmp_path / "copy.yaml").write_text(text, encoding="utf-8")
+    assert run("--namespace", "copy", "apply", str(tmp_path / "copy.yaml"), "--yes").exit_code == 0
+
+    assert run("--namespace", "copy", "export").stdout == text.replace("namespace: rqttl", "namespace: copy")
+    copy = Broker(redis_of(broker), "copy")
+    copy.queue("news").enqueue(b"x", subject="orders.eu.new")
+    assert [copy.queue(name).stats().ready for name in ("news/eu", "news/all", "rest", "tip/dead")] == [1, 1, 0, 1]
+
+
+def test_the_plan_says_what_is_bound_and_unbound_and_a_file_without_bindings_keeps_them(
+    run: Run, broker: Broker, client: redis.Redis
+) -> None:
+    news = broker.declare_topic("news")
+    for name, filter in {"a": "x.#", "b": {"size": 1}, "c": None}.items():
+        news.subscribe(name, filter)
+    bindings = {"news/a": "x.#", "news/b": {"size": True}, "news/d": None, "top": ["y", {"z": "é"}]}
+    queues = {"news": {"bindings": bindings}, "news/d": {}, "top": {"bindings": {}}}
+    before = everything(client)
+
+    shown = run("apply", "-", "--dry-run", stdin=json.dumps({"rqttl": 1, "queues": queues}).encode())
+    assert [" ".join(line.split()) for line in shown.stdout.splitlines()[2:]] == [
+        "create queue news/d no option",
+        "create queue top a topic",
+        'update queue news filter of news/b [{"size":1}] -> [{"size":true}]',
+        "unbind news/c",
+        "bind news/d",
+        'bind top for [{"subject":"y"},{"z":"\\u00e9"}]',
+        "namespace rqttl: 3 steps",
+    ]
+    assert everything(client) == before
+    done = run("apply", "-", "--json", stdin=json.dumps({"rqttl": 1, "queues": queues}).encode())
+    change = json.loads(done.stdout)["steps"][-1]["changes"]["bindings"]
+    assert (change["before"]["news/c"], change["after"]["news/b"]) == ([], [{"size": True}])
+    assert list(news.bindings()) == ["news/a", "news/b", "news/d", "top"]
+
+    unsaid = run("apply", "-", stdin=b"rqttl: 1\nqueues: {news: {max-length: 3}}")
+    assert "update queue news max-length (none) -> 3" in " ".join(unsaid.stdout.split())
+    assert len(news.bindings()) == 4
+
+
+@pytest.mark.parametrize(
+    "queues, text",
+    [
+        ("{news: {bindings: {}}}", "queues.news.bindings: queue 'news' is no topic, and never becomes one"),
+        (
+            "{new: , t: {bindings: {none: }}}",
+            "queues.t.bindings.none: no such queue, neither in the file nor in the na",
+        ),
+        ("{new: , t: {bindings: {u: }}, u: {bindings: {t: }}}", "messages would come back: "),
+    ],
+)
+def test_topics_that_cannot_be_made_are_refused_before_anything_changes(
+    run: Run, broker: Broker, client: redis.Redis, queues: str, text: str
+) -> None:
+    broker.declare_queue("news").enqueue(b"x")
+    before = everything(client)
+
+    line = failed(run("apply", "-", "--yes", stdin=f"rqttl: 1\nqueues: {queues}".encode()), 2)
+
+    assert text in line
+    assert "[invalid_deployment]" in line
+    assert everything(client) == before
 
 
 def test_a_file_from_another_namespace_is_asked_for(
@@ -299,6 +392,7 @@ BAD = {
     "an unknown option": "rqttl: 1\nqueues: {a: {}, b: {max-lenght: 5}}",
     "a bad namespace": "rqttl: 1\nnamespace: 'a b'",
     "a bad pattern": "rqttl: 1\npolicies: {p: {pattern: 'a*', definition: {lease: 1m}}}",
+    "a bad filter": "rqttl: 1\nqueues: {a: {}, t: {bindings: {a: {size: {above: 5}}}}}",
     "a tag": "rqttl: 1\nqueues: !!python/object:os.system {}",
 }
 

@@ -1,6 +1,7 @@
 """Declaring queues, changing and removing them; plans of deployments."""
 
 from datetime import timedelta
+from itertools import count
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import redis
 from rqttl import (
     Broker,
     CommandEvent,
+    InvalidInput,
     InvalidOption,
     Policy,
     Queue,
@@ -23,7 +25,7 @@ from rqttl.flows.steps import Register
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked, ms
 from tests.contract.looks import bodies, dead, forget, one, take, taken
-from tests.drivers import before_step
+from tests.drivers import before_step, redis_of
 from tests.lua.states import everything
 
 TEN_YEARS = 315_360_000_000
@@ -411,3 +413,75 @@ def test_letters_name_their_queue_with_any_hash_tag(clocked: Clocked, name: str)
     assert clocked.queues() == [f"{name}/dead"]
     letters = take(clocked.queue(f"{name}/dead"))
     assert [(letter.body, letter.deaths[0].queue) for letter in letters] == [(b"x", name), (b"y", name)]
+
+
+TOPICS = Deployment.of(
+    [
+        QueueOptions("news", {}, {"news/eu": [{"subject": "eu.#"}], "news/top": []}),
+        QueueOptions("news/eu", {}),
+        QueueOptions("news/top", {}, {"news/eu": [], "news/us": []}),
+        QueueOptions("news/us", {"max_length": 5}),
+    ],
+    [],
+)
+
+
+@pytest.mark.once
+def test_topics_of_a_plan_that_broke_off_at_any_step_are_finished_by_the_next(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for kill in count():
+        one = Broker(redis_of(broker), f"n{kill}")
+        news = one.declare_topic("news")
+        for name in ("old", "us", "gone"):
+            news.subscribe(name)
+        with monkeypatch.context() as patch:  # so that the binding stays
+            patch.setattr("rqttl.flows.topics.unbind_gone", lambda *_: iter(()))
+            one.queue("news/gone").delete()
+        with monkeypatch.context() as patch:
+            step, steps = driver_of(one).step, iter(range(kill, -1, -1))
+
+            def carry_out(asked: Any, step: Any = step, steps: Any = steps) -> object:
+                if not next(steps):
+                    raise KeyboardInterrupt
+                return step(asked)
+
+            desired = plan(one, TOPICS)
+            patch.setattr(driver_of(one), "step", carry_out)
+            try:
+                one.apply_plan(desired)
+                break
+            except KeyboardInterrupt:
+                pass
+
+        one.apply_plan(plan(one, TOPICS))
+
+        assert one.deployment() == TOPICS
+        assert plan(one, TOPICS).steps == ()
+        news.enqueue(b"x", subject="us")
+        assert [one.queue(name).stats().ready for name in TOPICS.queues] == [0, 1, 0, 1]
+    assert kill > 10
+
+
+def test_a_topic_that_a_plan_deletes_takes_no_queue_along_that_the_file_names(broker: Broker) -> None:
+    news = broker.declare_topic("news")
+    for name in ("kept", "other"):
+        news.subscribe(name)
+    news.enqueue(b"x")
+    steps = plan(broker, Deployment.of([QueueOptions("news/kept", {})], []))
+
+    ahead = broker.preview_plan(steps)
+    effect = broker.apply_plan(steps)
+
+    assert (ahead.deleted, effect.deleted) == (1, 1)
+    assert {name: stats.ready for name, stats in broker.stats().items()} == {"news/kept": 1}
+
+
+def test_a_queue_in_another_slot_is_refused_before_a_plan_changes_anything(broker: Broker) -> None:
+    slotted = Broker(redis_of(broker), slotted=True)
+    desired = Deployment.of([QueueOptions("news", {}, {"mails": []}), QueueOptions("mails", {})], [])
+
+    for call in (slotted.preview_plan, slotted.apply_plan):
+        with pytest.raises(InvalidInput, match=r"a queue '\{news\}.mails' would be in its slot"):
+            call(plan(slotted, desired))
+    assert slotted.queues() == []

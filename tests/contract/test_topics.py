@@ -504,7 +504,7 @@ def test_a_queue_never_becomes_a_topic_and_another_filter_is_a_mismatch(clocked:
 def test_a_topic_has_a_most_of_bindings_and_a_subscription_beyond_it_makes_no_queue(
     clocked: Clocked, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rqttl.flows.bindings.MOST", 2)
+    monkeypatch.setattr("rqttl.flows.bindings.MOST_BINDINGS", 2)
     topic.subscribe("a")
     topic.subscribe("b")
     topic.subscribe("b")

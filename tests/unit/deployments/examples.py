@@ -6,6 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from rqttl.deployments import Deployment
+from rqttl.filters import check_filter
 from rqttl.options import OPTIONS, QueueOptions
 from rqttl.policies import Policy
 
@@ -26,6 +27,11 @@ _VALUES: dict[str, st.SearchStrategy[Any]] = {
     "redelivery_delay": st.just("1s"),
     "on_expire": st.sampled_from(OPTIONS["on_expire"].choices),
 }
+#: Topics, each with names that may be bound to it. No other queue is one.
+_TOPICS = {"news": ["a", "b", "no", "news/all", "later"], "later": ["a", "1", "null"]}
+_FILTERS = st.sampled_from(
+    [None, "orders.*.#", {"size": 1}, {"size": True}, {"size": [1.5, -3e300, "\x85 é"], "b": {"not": "no"}}, ["a", {}]]
+)
 
 
 def _definitions() -> st.SearchStrategy[dict[str, Any]]:
@@ -38,6 +44,11 @@ def deployments(draw: st.DrawFn) -> Deployment:
     """Any deployment with a few names, so that two of them share some."""
     queues = draw(st.dictionaries(_NAMES, st.fixed_dictionaries({}, optional=_VALUES), max_size=4))
     declared = [QueueOptions.read(name, options) for name, options in queues.items()]
+    for topic, names in _TOPICS.items() if draw(st.booleans()) else ():
+        bindings = draw(st.dictionaries(st.sampled_from(names), _FILTERS.map(check_filter), max_size=3))
+        declared.append(QueueOptions(topic, draw(st.sampled_from([{}, {"max_length": 3}])), bindings))
+    bound = {name for options in declared for name in options.bindings or ()}
+    declared += [QueueOptions(name, {}) for name in sorted(bound - {options.queue for options in declared})]
     policies = [
         Policy.read(
             name, draw(st.sampled_from(["#", "a", "orders.#"])), definition, priority=priority, operator=operator

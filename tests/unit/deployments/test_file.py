@@ -6,6 +6,7 @@ from hypothesis import given
 
 from rqttl.deployments import Deployment, read_deployment, write_yaml
 from rqttl.errors import InvalidDeployment
+from rqttl.filters import canonical_json
 from rqttl.options import OPTIONS
 from tests.unit.deployments.examples import FILES, FOLDER, deployments
 
@@ -47,6 +48,22 @@ def test_each_option_is_read_with_hyphens_and_with_underscores() -> None:
         ("message_ttl", "max_length", "dead_letter_expired", "overflow")
     )
     assert found.operator_policies["ceiling"].operator
+
+
+def test_a_queue_with_bindings_is_a_topic() -> None:
+    found = read("topics.yaml").queues
+
+    assert found["news"].non_default == {"message_ttl": 3_600_000}
+    assert canonical_json(found["news"].bindings) == canonical_json(
+        {
+            "news/all": [],
+            "news/eu": [{"subject": "orders.eu.#"}],
+            "news/large": [{"size": "large", "total": 7, "region": {"not": ["eu", "us"]}, "on": True}],
+            "news/either": [{"size": 1.5e300}, {"subject": "a.*"}],
+            "rest": [{"unmatched": True}],
+        }
+    )
+    assert (found["rest"].bindings, found["news/all"].bindings) == ({}, None)
 
 
 def test_a_merge_key_of_yaml_brings_options_and_own_ones_beat_them() -> None:
@@ -112,6 +129,15 @@ BAD_YAML = {
     START + "queues: {q: {dead-letter: q}}": "queues.q: dead_letter: queue 'q' cannot be its own",
     START + "queues: {q: {min-ttl: 2s, max-ttl: 1s}}": "min_ttl: 2s is more than max_ttl",
     START + "queues: {q: {dead-letter: none}}": "'none' stands in policies only; leave the option out",
+    START + "queues: {q: {bindings: [a]}}": "queues.q.bindings: expected a mapping, got list",
+    START + "queues: {q: {bindings: {a b: }}}": "queues.q.bindings.a b: queue name: expected 1 to 128 of",
+    START + "queues: {q: {bindings: {q: }}}": "queues.q.bindings.q: expected another queue than the topic",
+    START + "queues: {q: {bindings: {a: {b: {}}}}}": "queues.q.bindings.a: filter: header 'b': expected one of the op",
+    START + "queues: {q: {bindings: {a: a.b*}}}": "queues.q.bindings.a: filter: header 'subject': expected each '*'",
+    START + "queues: {q: {bindings: {a: 2026-01-01}}}": "is another number or a time",
+    START
+    + f"queues: {{q: {{bindings: {dict.fromkeys(map(str, range(1001)), '')}}}}}": "at most 1,000 bound queues, got",
+    START + "policies: {p: {pattern: '#', definition: {bindings: {}}}}": "bindings: no such queue option",
     START + "queues: {q: 5}": "queues.q: expected a mapping, got int 5",
     START + "policies: {p: {}}": "policies.p: expected the key 'pattern'",
     START + "policies: {p: {pattern: '#'}}": "policies.p: expected the key 'definition'",

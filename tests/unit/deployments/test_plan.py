@@ -1,7 +1,11 @@
+import re
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 
 from rqttl.deployments import Deployment, Plan, Step, make_plan, read_document
+from rqttl.errors import InvalidDeployment
 from rqttl.options import QueueOptions
 from rqttl.policies import Policy
 from tests.unit.deployments.examples import deployments
@@ -72,6 +76,88 @@ def test_a_pause_is_part_of_a_plan_only_where_the_file_names_it(paused: bool | N
     changes = {} if paused is None or paused is bool(was) else {"paused": (was, True if paused else None)}
     assert only(plan).changes == {"max_length": (3, 5), **changes}
     assert bool(only(make_plan(queues(paused=paused), Deployment())).after["paused"]) is bool(paused)  # type: ignore[index]  # a new queue
+
+
+NEWS: dict[str, object] = {
+    "news": {"max_length": 5, "bindings": {"a": "x.#", "b": {"size": 1}, "c": None}},
+    "a": {},
+    "b": {},
+    "c": {},
+}
+
+
+def bound(present: dict[str, object], **bindings: object) -> Step:
+    """The one step from queues, among them the topic `news`, to other bindings."""
+    return only(make_plan(deployment(queues={"news": {"bindings": bindings}}), deployment(queues=present)))
+
+
+def test_a_step_shows_each_binding_before_and_after() -> None:
+    step = bound({**NEWS, "d": {}}, a="y", b={"size": True}, d=[])
+
+    assert step.changes["max_length"] == (5, None)
+    assert step.bindings == {
+        "a": ([{"subject": "x.#"}], [{"subject": "y"}]),
+        "b": ([{"size": 1}], [{"size": True}]),
+        "c": ([], None),
+        "d": (None, []),
+    }
+    assert step.changes.keys() == {"max_length", "bindings"}
+
+
+def test_bindings_stay_where_the_file_does_not_name_them() -> None:
+    present = deployment(queues=NEWS)
+
+    assert make_plan(deployment(queues={"news": {"max_length": 5}}), present).steps == ()
+    step = only(make_plan(deployment(queues={"news": {}}), present))
+    assert (step.changes, step.bindings) == ({"max_length": (5, None)}, {})
+
+
+def test_bound_queues_come_before_their_topics() -> None:
+    wanted = deployment(
+        queues={"a": {"bindings": {"b": None}}, "b": {"bindings": {"c": None, "old": None}}, "c": {}, "z": {}}
+    )
+
+    plan = make_plan(wanted, deployment(queues={"old": {}, "z": {"lease": "1m"}}))
+
+    assert [(step.action, step.name) for step in plan.steps] == [
+        ("create", "c"),
+        ("create", "b"),
+        ("create", "a"),
+        ("update", "z"),
+    ]
+
+
+def test_a_binding_of_a_queue_that_is_gone_is_in_no_file_and_made_again_with_its_queue() -> None:
+    present = replace(deployment(queues=NEWS), gone=frozenset("ab"))
+    present = replace(present, queues={name: present.queues[name] for name in ("news", "c")})
+
+    assert present.as_document()["queues"] == {"c": {}, "news": {"max-length": 5, "bindings": {"c": []}}}
+    steps = make_plan(deployment(queues={"news": {"bindings": {"a": "x.#"}}, "a": {}}), present).steps
+    assert [(step.action, step.name) for step in steps] == [("create", "a"), ("update", "news")]
+    assert steps[1].bindings == {
+        "a": (None, [{"subject": "x.#"}]),
+        "b": ([{"size": 1}], None),
+        "c": ([], None),
+    }
+    other, news = make_plan(present, Deployment()).steps
+    assert (other.name, news.bindings) == ("c", {"c": (None, [])})
+
+
+@pytest.mark.parametrize(
+    "wanted, prune, text",
+    [
+        ({"a": {"bindings": {}}}, False, "queues.a.bindings: queue 'a' is no topic, and never becomes one: delete it"),
+        ({"news": {"bindings": {"d": None}}}, False, "queues.news.bindings.d: no such queue, neither in the file nor"),
+        ({"news": {"bindings": {"a": None}}}, True, "queues.news.bindings.a: no such queue, neither in the file nor"),
+        ({"top": {"bindings": {"news": None}}, "news": {"bindings": {"top": None}}}, False, "messages would come back"),
+        ({"later": {"bindings": {"news": None}}}, False, "messages would come back: "),
+    ],
+)
+def test_what_cannot_be_bound_is_refused(wanted: dict[str, object], prune: bool, text: str) -> None:
+    present = {**NEWS, "later": {"bindings": {}}, "news": {"bindings": {"later": None}}}
+
+    with pytest.raises(InvalidDeployment, match=re.escape(text)):
+        make_plan(deployment(queues=wanted), deployment(queues=present), prune=prune)
 
 
 def test_policies_come_first_and_deletions_last() -> None:
