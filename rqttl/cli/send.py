@@ -46,8 +46,8 @@ class Outcomes:
     scheduled: int = 0
     due: datetime | None = None
     duplicates: int = 0
-    #: Refused messages by the limit and its value: `("max_length", 10)`.
-    refused: Counter[tuple[str, int]] = field(default_factory=Counter)
+    #: Refused messages by the full queue, which may be bound to the topic, its limit and the value of that.
+    refused: Counter[tuple[str, str, int]] = field(default_factory=Counter)
     unknown: int = 0
     #: The stored messages, and the duplicates, whose durability Redis has not confirmed.
     unconfirmed: int = 0
@@ -58,7 +58,7 @@ class Outcomes:
         """Add the results of a call."""
         for result in results:
             if isinstance(result, QueueFull):
-                self.refused[result.limit, result.value] += 1
+                self.refused[result.queue, result.limit, result.value] += 1
                 continue
             self.stored += not result.duplicate
             self.expired += result.expired
@@ -69,9 +69,12 @@ class Outcomes:
             if keep_ids:
                 self.ids.append(result.id)
 
-    def reasons(self) -> list[tuple[int, str]]:
-        """The numbers of refused messages with the limits, for people."""
-        return [(count, f"{params.flag(limit)} is {value:,}") for (limit, value), count in self.refused.items()]
+    def reasons(self, target: str) -> list[tuple[int, str]]:
+        """The numbers of messages to a target that were refused, with the limits, for people."""
+        return [
+            (count, f"{params.flag(limit)}{f' of {queue}' * (queue != target)} is {value:,}")
+            for (queue, limit, value), count in self.refused.items()
+        ]
 
 
 @click.command(epilog="\b\nExample: rqttl send orders hello --ttl 30s --header region=eu")
@@ -102,6 +105,7 @@ class Outcomes:
 @click.option(
     "--header", "headers", multiple=True, type=params.PAIR, metavar="KEY=VALUE", help="A header; may be repeated."
 )
+@click.option("--subject", metavar="WORDS", help="Words with dots between them, for the filters of a topic.")
 @click.option(
     "--id", "id", type=params.MESSAGE_ID, metavar="ID", help="The id of the message, for one BODY or --format body."
 )
@@ -112,13 +116,13 @@ class Outcomes:
 def send(
     queue: str, body: Sequence[str], path: str | None, form: str, as_json: bool, settings: Settings, **fields: Any
 ) -> None:
-    """Store messages in a queue.
+    """Store messages in a queue, or send them to the queues of a topic.
 
     Each BODY is a message. Without a BODY each line of stdin or of a file is a message, byte for byte (the carriage
     return of Windows stays). With --format body the whole file or stdin is one message, such as a picture.
 
     With --format json a line is an object with body or body_base64, and
-    optionally headers, id, ttl, expires_at, content_type, delay, deliver_at.
+    optionally headers, subject, id, ttl, expires_at, content_type, delay, deliver_at.
     Such lines come from `rqttl receive --json`, too. A text is stored as UTF-8,
     any other body as msgpack (as JSON if content_type is JSON). A field
     overrides the flag.
@@ -182,8 +186,13 @@ def _send_and_print(queue: Queue, source: Source, batches: Iterator[Batch], as_j
             with suppress(BrokenPipeError):  # an answer without a reader must not hide the error
                 _print_result(queue.name, outcomes, as_json)
     if outcomes.refused:
-        refusals = ", ".join(f"{text.plural(n, 'message')} refused ({reason})" for n, reason in outcomes.reasons())
-        raise errors.Refused(f"queue {queue.name!r} is full: {refusals}", QueueFull.code)
+        reasons = outcomes.reasons(queue.name)
+        refusals = ", ".join(f"{text.plural(n, 'message')} refused ({reason})" for n, reason in reasons)
+        full = sorted({name for name, _, _ in outcomes.refused})
+        who = (
+            f"queue {full[0]!r} is" if len(full) == 1 else f"queues {text.first_few([repr(name) for name in full])} are"
+        )
+        raise errors.Refused(f"{who} full: {refusals}", QueueFull.code)
 
 
 def _store(queue: Queue, source: Source, batch: Batch, outcomes: Outcomes, guard: running.SignalGuard) -> None:
@@ -213,9 +222,10 @@ def _store(queue: Queue, source: Source, batch: Batch, outcomes: Outcomes, guard
 
 def _print_result(queue: str, outcomes: Outcomes, as_json: bool) -> None:
     if as_json:
-        refused_by: Counter[str] = Counter()
-        for (limit, _), count in outcomes.refused.items():
+        refused_by, refused_in = Counter[str](), Counter[str]()
+        for (name, limit, _), count in outcomes.refused.items():
             refused_by[limit] += count
+            refused_in[name] += count
         document = {
             "queue": queue,
             "stored": outcomes.stored,
@@ -225,6 +235,7 @@ def _print_result(queue: str, outcomes: Outcomes, as_json: bool) -> None:
             "duplicates": outcomes.duplicates,
             "refused": outcomes.refused.total(),
             "refused_by": refused_by,
+            "refused_in": refused_in,
             "unknown": outcomes.unknown,
             "unconfirmed": outcomes.unconfirmed,
         }
@@ -242,7 +253,7 @@ def _print_result(queue: str, outcomes: Outcomes, as_json: bool) -> None:
     if outcomes.duplicates:
         line += f", {text.plural(outcomes.duplicates, 'duplicate')} left out"
     if outcomes.refused:
-        line += "; refused " + ", ".join(f"{text.format_count(n)} ({reason})" for n, reason in outcomes.reasons())
+        line += "; refused " + ", ".join(f"{text.format_count(n)} ({reason})" for n, reason in outcomes.reasons(queue))
     if outcomes.unknown:
         line += f"; not known: {text.plural(outcomes.unknown, 'message')}"
     if outcomes.unconfirmed:
@@ -392,7 +403,10 @@ def _lines(opened: BinaryIO | io.FileIO, longest: int, source: Source) -> Iterat
 # A message as a line of JSON
 
 #: The fields of a message that a sender sets.
-SENDER_FIELDS = ("body", "body_base64", "headers", "id", "ttl", "expires_at", "content_type", "delay", "deliver_at")
+SENDER_FIELDS = (
+    *("body", "body_base64", "headers", "subject", "id", "ttl", "expires_at", "content_type"),
+    *("delay", "deliver_at"),
+)
 #: The fields that `rqttl receive --json` and `rqttl peek --json` add. A sender cannot set them, so they are ignored.
 BROKER_FIELDS = {*MessageView.__dataclass_fields__, "leased_until", "body_bytes"}.difference(SENDER_FIELDS)
 
@@ -426,8 +440,11 @@ def read_json(line: bytes, template: Message) -> Message | None:
         id = None  # the sequence of another queue is no id; the message gets a new sequence
     if id is not None and not isinstance(id, str):
         raise InvalidInput(f"id: expected text, got {_json_type(id)}")
-    headers = _headers(fields, template)
-    return Message(_body(fields, content_type), ttl, expires_at, headers, id, content_type, delay, deliver_at)
+    headers, subject = _headers(fields, template), fields.get("subject")
+    if subject is None and "subject" not in (headers or ()):
+        subject = template.subject
+    body = _body(fields, content_type)
+    return Message(body, ttl, expires_at, headers, id, content_type, delay, deliver_at, subject)
 
 
 def _times(fields: Mapping[str, Any], template: Message, length: str, end: str) -> tuple[Any, Any]:

@@ -266,6 +266,32 @@ def test_expired_messages_are_counted_beside_duplicates_and_refusals(run: Run, b
     )
 
 
+def test_a_full_queue_of_a_topic_is_named(run: Run, broker: Broker) -> None:
+    topic = broker.declare_topic("news")
+    for name in ("a", "b"):
+        topic.subscribe(name, f"{name}.#", max_length=0, overflow="reject-publish")
+    topic.subscribe("all")
+
+    one = run("send", "news", "x", "y", "--subject", "a")
+    assert one.stdout == "stored 0 messages in news; refused 2 (--max-length of news/a is 0)\n"
+    told = "queue 'news/a' is full: 2 messages refused (--max-length of news/a is 0) [queue_full]"
+    assert (one.exit_code, one.stderr) == (3, f"rqttl: {told}\n")
+    lines = [json.dumps({"body": "x", "subject": subject}) for subject in ("a.1", "b", "c")]
+    two = run("send", "news", "--format", "json", "--json", stdin="\n".join(lines).encode())
+    assert json.loads(two.stdout)["refused_in"] == {"news/a": 1, "news/b": 1}
+    assert (two.exit_code, "queues 'news/a', 'news/b' are full: 1 message" in two.stderr) == (3, True), two.stderr
+    assert bodies(broker.queue("news/all")) == [b"x"]
+
+
+def test_a_subject_is_a_header_and_that_of_a_line_goes_first(run: Run, orders: Queue) -> None:
+    lines = [{"body": "1"}, {"body": "2", "subject": "line"}, {"body": "3", "headers": {"subject": "header"}}]
+    run("send", "orders", "x", "--subject", "orders.eu", "--header", "a=b")
+    run("send", "orders", "--format", "json", "--subject", "flag", stdin="\n".join(map(json.dumps, lines)).encode())
+
+    told = [dict(message.headers) for message in orders.peek()]
+    assert told == [{"a": "b", "subject": "orders.eu"}, *({"subject": one} for one in ("flag", "line", "header"))]
+
+
 LATER = datetime(2999, 11, 21, 10, tzinfo=timezone.utc)
 
 
@@ -478,6 +504,8 @@ def test_a_file_or_stdin_is_one_message_byte_for_byte(run: Run, broker: Broker, 
         (("--id", "a\nb"), r"invalid value for '--id': expected 1 to 255 bytes of printable text, got 'a\nb'"),
         (("--content-type", "a\nb"), r"--content-type: expected printable text, got 'a\nb'"),
         (("--header", "a=" + "x" * 70_000), "--header: "),
+        (("--subject", "a..b"), "--subject: expected printable words with dots between them, at most 255 bytes, got"),
+        (("--subject", "a", "--header", "subject=b"), "--subject: given as a header, too: 'b'; leave one of them out"),
     ],
     ids=lambda one: one[0] if isinstance(one, tuple) else "",
 )

@@ -200,7 +200,7 @@ def flag(option: str) -> str:
 
 
 #: Arguments of the library that are no queue options, and those whose flags have other names.
-_ARGUMENTS = ("id", "ttl", "expires_at", "content_type", "scan_period", "namespace", "after", "delay")
+_ARGUMENTS = ("id", "ttl", "expires_at", "content_type", "subject", "scan_period", "namespace", "after", "delay")
 _FLAGS = {"deliver_at": "--at", "headers": "--header", "queues": "QUEUE"}
 
 
