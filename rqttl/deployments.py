@@ -164,7 +164,12 @@ def _read_queue(name: str, value: object, path: _Path) -> QueueOptions:
             raise _refused((*path, key), f"{key}: {rule}")
         _check_option(key, item, (*path, key))
     read = _call(path, lambda: QueueOptions.read(name, options))
-    return replace(read, bindings=bindings) if is_topic else read
+    return _with_bindings(read, bindings) if is_topic else read
+
+
+def _with_bindings(options: QueueOptions, bindings: Mapping[str, list[Rule]] | None) -> QueueOptions:
+    """The options with these bindings. Raises `InvalidDeployment` for an option that no topic has."""
+    return _call(("queues", options.queue), lambda: replace(options, bindings=bindings).changed({}))
 
 
 def _read_bindings(topic: str, value: object, path: _Path) -> dict[str, list[Rule]]:
@@ -348,7 +353,7 @@ class Plan:
 def make_plan(desired: Deployment, present: Deployment, *, prune: bool = False) -> Plan:
     """The steps that turn `present` into `desired`. Without `prune`, everything that `desired` does not name stays.
 
-    Policies come first, so that new queues are born with them; bound queues come before their new topics, and deletions
+    Policies come first, so that new queues are born with them; bound queues come before their topics, and deletions
     last. Equal states give no steps. A queue whose file does not name `paused` stays paused, or not, as it is; a topic
     whose file does not name `bindings` keeps them. Raises `InvalidDeployment` for a queue that would become a topic, a
     bound queue that does not exist, and bindings by which messages would come back.
@@ -367,7 +372,7 @@ def make_plan(desired: Deployment, present: Deployment, *, prune: bool = False) 
     steps = (
         *_policies("operator policy", desired.operator_policies, present.operator_policies),
         *_policies("policy", desired.policies, present.policies),
-        *sorted(changed, key=lambda step: (step.action, levels[step.name], step.name)),
+        *sorted(changed, key=lambda step: (levels[step.name], step.action, step.name)),
         *(deletions if prune else ()),
     )
     return Plan(steps, () if prune else tuple((step.kind, step.name) for step in deletions))
@@ -397,7 +402,7 @@ def _queues(desired: Deployment, present: Deployment) -> Iterator[Step]:
             continue
         options = asked.changed({"paused": before.paused}) if name in desired.unsaid else asked
         if options.bindings is None:
-            options = replace(options, bindings=before.bindings)
+            options = _with_bindings(options, before.bindings)
         elif before.bindings is None:
             rule = f"queue {name!r} is no topic, and never becomes one: delete it first"
             raise _refused(("queues", name, BINDINGS), rule)

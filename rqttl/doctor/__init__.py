@@ -13,7 +13,7 @@ from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 from rqttl.broker import Broker
 from rqttl.checks import check_queue_name
-from rqttl.doctor import queues, rights, server
+from rqttl.doctor import queues, rights, server, topics
 from rqttl.doctor.findings import Finding, Level, problem, warning
 from rqttl.doctor.server import ServerInfo
 from rqttl.errors import DataDamaged
@@ -86,6 +86,7 @@ def examine(broker: Broker, names: Sequence[str] = ()) -> Iterator[Finding]:
     yield from driver.perform(check("queues", queues.check_schedules(seen)))
     yield from driver.perform(check("queues", queues.check_controls(seen)))
     yield from driver.perform(check("queues", queues.check_outgoing(keyspace, seen)))
+    yield from driver.perform(check("topics", topics.check(keyspace, seen)))
     yield from driver.perform(check("policies", queues.check_policies(keyspace, sorted(seen.looks))))
 
 

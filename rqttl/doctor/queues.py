@@ -17,7 +17,7 @@ from rqttl.flows import moving, policies, reading, registry, roster, steps
 from rqttl.flows.policies import Change
 from rqttl.flows.queues import durability_fault
 from rqttl.flows.steps import Flow
-from rqttl.options import OPTIONS, QueueOptions, written
+from rqttl.options import BINDINGS, OPTIONS, QueueOptions, written
 from rqttl.protocol.keys import OUTBOX, OUTGOING, PARTS, SCHEDULED, UPCOMING, WAKEUP, Keyspace
 from rqttl.text import first_few, plural
 from rqttl.types import QueueStats
@@ -45,7 +45,7 @@ class Queues:
     """The existing queues with their next due times, those whose node is away, and statistics of the readable ones.
 
     `outgoing` has the dead letters on their way from each queue, also from a deleted one; see `moving.lines`.
-    `durable` has the sound ones with a durability that Redis confirms.
+    `durable` has the sound ones with a durability that Redis confirms, `passing` those whose messages go on to others.
     """
 
     dues: dict[str, int | None] = field(default_factory=dict)
@@ -53,6 +53,7 @@ class Queues:
     looks: Mapping[str, QueueStats] = field(default_factory=dict)
     outgoing: dict[str, dict[str, list[bytes] | None]] = field(default_factory=dict)
     durable: dict[str, list[str]] = field(default_factory=dict)
+    passing: set[str] = field(default_factory=set)
 
 
 def check(keyspace: Keyspace, names: Sequence[str], seen: Queues) -> Flow[list[Finding]]:
@@ -165,10 +166,16 @@ def _look(keyspace: Keyspace, names: Sequence[str], listed: set[str], seen: Queu
         if all(type(count) is int for count in halves) and halves[0] != halves[1]:
             faults[name].append(_of_halves(keyspace, name, *halves))
         if name in seen.dues and not faults[name]:
-            options = json.loads(record[FIELDS.index("options")])
-            if "durability" in options:
-                seen.durable.setdefault(options["durability"], []).append(name)
+            _note(seen, name, json.loads(record[FIELDS.index("options")]))
     return faults
+
+
+def _note(seen: Queues, name: str, options: Mapping[str, Any]) -> None:
+    """Note what further checks ask about a sound queue."""
+    if "durability" in options:
+        seen.durable.setdefault(options["durability"], []).append(name)
+    if not options.keys().isdisjoint((BINDINGS, "forward_to")):
+        seen.passing.add(name)
 
 
 def _of_lines(keyspace: Keyspace, name: str, lines: Mapping[str, list[bytes] | None]) -> Iterator[Finding]:

@@ -104,6 +104,19 @@ def test_deaths_are_counted_by_reason(clocked: Clocked) -> None:
             assert value(samples, metric, queue="q", reason=reason) == count
 
 
+def test_copies_and_messages_that_no_queue_wanted_are_counted_at_the_topic(broker: Broker) -> None:
+    topic = broker.declare_topic("news")
+    for name in ("a", "b"):
+        topic.subscribe(name, "x")
+    topic.enqueue_many([Message(b"1", subject="x"), b"2", b"3", b"4"])
+
+    samples = scrape(broker)
+
+    for metric, numbers in {"enqueued": (4, 1), "copies": (2, 0), "unrouted": (3, 0)}.items():
+        found = [value(samples, f"rqttl_queue_{metric}_total", queue=name) for name in ("news", "news/a")]
+        assert found == [*numbers]
+
+
 def test_letters_on_the_way_to_other_slots_are_counted_by_target(broker: Broker, client: redis.Redis) -> None:
     with on_the_way(client, 3):
         samples = scrape(broker)

@@ -161,6 +161,19 @@ def test_an_observer_is_asked_once_for_each_call(broker: Broker) -> None:
     assert ("swept", "q") in journal.calls
 
 
+def test_an_enqueue_on_a_topic_is_one_operation(broker: Broker) -> None:
+    journal = broker.observer = Journal()
+    topic = broker.declare_topic("q")
+    for name in ("a", "b"):
+        topic.subscribe(name)
+    topic.enqueue(b"1")
+    topic.enqueue_many([b"2", b"3"])
+    topic.pause()
+    topic.enqueue(b"4")
+    topic.resume()
+    assert [call for call in journal.calls if call[0] != "swept"] == [("enqueue", 1), ("enqueue", 2), ("enqueue", 1)]
+
+
 def test_a_consumer_and_a_block_within_a_handler_are_seen_once(broker: Broker) -> None:
     journal = broker.observer = Journal()
     queue = broker.declare_queue("q")

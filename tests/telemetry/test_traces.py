@@ -153,6 +153,27 @@ def test_a_batch_has_a_create_span_for_each_message_and_is_linked_to_them(queue:
     assert [parent(span) for span in recording.spans("process orders")] == links(batch)
 
 
+def test_a_message_to_a_topic_is_one_span_and_its_context_is_in_each_copy(broker: Broker, recording: Recording) -> None:
+    recording.instrument(broker)
+    topic = broker.declare_topic("news")
+    queues = [topic.subscribe(name) for name in ("a", "b")]
+    topic.enqueue(b"now")
+    topic.pause()
+    topic.enqueue(b"later")
+    topic.resume()
+    topic.enqueue_many([b"1", b"2"])
+    created = recording.spans("create news")
+    now, later, batch = recording.spans("enqueue news")
+    assert links(batch) == [place(span) for span in created]
+    for queue in queues:
+        for delivery in queue.receive_many(4):
+            with delivery:
+                pass
+        processed = recording.spans(f"process {queue.name}")
+        assert [parent(span) for span in processed] == [place(span) for span in (now, later, *created)]
+    assert {span.name.split()[0] for span in recording.spans()} == {"enqueue", "create", "receive", "process"}
+
+
 @pytest.mark.parametrize("many", [False, True])
 def test_a_message_without_room_for_the_context_goes_without_it(queue: Queue, recording: Recording, many: bool) -> None:
     full = {"filler": "x" * 65_510}
