@@ -121,9 +121,9 @@ def test_bound_queues_come_before_their_topics() -> None:
 
     assert [(step.action, step.name) for step in plan.steps] == [
         ("create", "c"),
+        ("update", "z"),
         ("create", "b"),
         ("create", "a"),
-        ("update", "z"),
     ]
 
 
