@@ -40,7 +40,7 @@ from rqttl.flows.sweeping import SWEEPS, config_if_exists, retire, sweep
 from rqttl.options import QueueOptions, UpdateResult, written
 from rqttl.policies import PolicySet
 from rqttl.protocol import commands
-from rqttl.protocol.commands import CONFIRMING, Options, QueueConfig, Refused, unconfirmed
+from rqttl.protocol.commands import CONFIRMING, Command, Options, QueueConfig, Refused, unconfirmed
 from rqttl.protocol.keys import Keyspace
 from rqttl.types import Declared
 
@@ -229,35 +229,44 @@ def delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool) -
 
     The subscriptions of a topic go before it. So a topic that is left by a crash still knows those that are left.
     """
+    conditions, removed = {"if_unused": if_unused, "if_empty": if_empty}, 0
     yield from sweep(queue)
-    config: QueueConfig = yield GetConfig(queue)
-    subscriptions = [name for name in config.options.bindings or () if name.rpartition("/")[0] == queue]
-    if subscriptions and (if_unused or if_empty):
+    while True:
+        config: QueueConfig = yield GetConfig(queue)
+        subscriptions = [name for name in config.options.bindings or () if name.rpartition("/")[0] == queue]
+        if subscriptions and (if_unused or if_empty):
+            yield from _check_conditions(keyspace, [queue, *subscriptions], conditions)
         for name in subscriptions:
-            with suppress(QueueNotFound):
-                yield from sweep(name)
-        for name, stats in (yield from reading.look(keyspace, [queue, *subscriptions])).items():
-            for condition, count in (
-                ("if_unused", if_unused and stats.consumers),
-                ("if_empty", if_empty and stats.depth),
-            ):
-                if count:
-                    raise QueueInUse(name, condition, count)
-    removed = 0
-    for name in subscriptions:
-        with suppress(QueueNotFound):  # deleted meanwhile
-            removed += yield from _delete(keyspace, name, if_unused=if_unused, if_empty=if_empty, stays_bound=True)
-    return removed + (yield from _delete(keyspace, queue, if_unused=if_unused, if_empty=if_empty))
+            with suppress(QueueNotFound):  # deleted meanwhile
+                removed += (yield from _delete(commands.delete(keyspace, name, **conditions), stays_bound=True)) or 0
+        known = config.version if config.passes_on else b""
+        last = yield from _delete(commands.delete(keyspace, queue, known=known, **conditions))
+        if last is not None:
+            return removed + last
+        yield GetConfig(queue, fresh=True)  # another subscription has come
 
 
-def _delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool, stays_bound: bool = False) -> Flow[int]:
-    command = commands.delete(keyspace, queue, if_unused=if_unused, if_empty=if_empty)
-    answer = yield from dispatch(command, ("in_use",))
-    if type(answer) is Refused:
-        condition, count = answer.details
-        raise QueueInUse(queue, condition.decode(), count)
-    yield Unregister(queue, stays_bound)
-    return int(answer.removed)
+def _check_conditions(keyspace: Keyspace, names: Sequence[str], conditions: Mapping[str, bool]) -> Flow[None]:
+    """Raise `QueueInUse` if one of these queues does not meet the conditions of a deletion."""
+    for name in names[1:]:
+        with suppress(QueueNotFound):
+            yield from sweep(name)
+    for name, stats in (yield from reading.look(keyspace, names)).items():
+        for condition, count in (("if_unused", stats.consumers), ("if_empty", stats.depth)):
+            if conditions[condition] and count:
+                raise QueueInUse(name, condition, count)
+
+
+def _delete(command: Command, *, stays_bound: bool = False) -> Flow[int | None]:
+    """Delete a queue by this command. Returns the number of ready messages; `None` if it has other options now."""
+    answer = yield from dispatch(command, ("in_use", "stale"))
+    if type(answer) is not Refused:
+        yield Unregister(command.queue, stays_bound)
+        return int(answer.removed)
+    if answer.code == "stale":
+        return None
+    condition, count = answer.details
+    raise QueueInUse(command.queue, condition.decode(), count)
 
 
 logger = logging.getLogger("rqttl")

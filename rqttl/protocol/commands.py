@@ -845,10 +845,12 @@ def discard(keyspace: Keyspace, queue: str, created_at: int, after: str, upto: s
     return unfenced(keyspace, queue, "discard", created_at=created_at, after=after, upto=upto)
 
 
-def delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool, now: Word = "") -> Command:
-    """Delete a queue."""
+def delete(
+    keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool, known: Word = "", now: Word = ""
+) -> Command:
+    """Delete a queue; with a `known` version only if it has these options."""
     conditions: dict[str, Word] = {"if_unused": "1" if if_unused else "", "if_empty": "1" if if_empty else ""}
-    return unfenced(keyspace, queue, "delete", now=now, **conditions)._replace(repeat=Repeat.NEVER)
+    return unfenced(keyspace, queue, "delete", now=now, known=known, **conditions)._replace(repeat=Repeat.NEVER)
 
 
 def peek(keyspace: Keyspace, queue: str, *, after: str, limit: int, id: Word = "", now: Word = "") -> Command:

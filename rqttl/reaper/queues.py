@@ -18,7 +18,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from rqttl.checks import queue_name, queue_names
 from rqttl.errors import DataDamaged, QueueNotFound
-from rqttl.flows import policies, registry
+from rqttl.flows import policies, registry, topics
 from rqttl.flows.steps import Flow, GetConfig, Register
 from rqttl.outages import is_away
 from rqttl.protocol.commands import QueueConfig
@@ -120,12 +120,18 @@ class Registry:
         return {queue: due_of(record) for queue, record in records.items()}, sweep
 
     def register_targets(self, queues: Iterable[str]) -> Flow[list[str]]:
-        """Register dead-letter targets of these queues that exist and are missing. Returns their names."""
+        """Register dead-letter targets of these queues that exist and are missing. Returns their names.
+
+        Bindings of queues that are gone go, too: a topic whose last one was deleted has a lifetime again.
+        """
         listed, targets = set(queues), set[str]()
         for queue in sorted(listed):
             with suppress(QueueNotFound), self._refusals_logged("options of queues cannot be read"):
                 config: QueueConfig = yield GetConfig(queue)
                 targets |= config.options.targets()
+                for name in config.options.bindings or ():
+                    if name not in self.queues:
+                        yield from topics.unbind_gone(self._keyspace, queue, name)
         entered = yield from self._register((yield from self._read(sorted(targets - listed), ("version",))))
         with self._refusals_logged("options in force do not follow the policies"):
             yield from self._reconcile(entered)

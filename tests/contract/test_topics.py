@@ -27,6 +27,7 @@ from rqttl.protocol.commands import BriefCommand, Command
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked, at
 from tests.contract.looks import bodies, dead, dropped, one, taken
+from tests.contract.test_passing_on import reap
 from tests.drivers import before_step, redis_of
 from tests.lua.states import everything
 
@@ -467,9 +468,9 @@ def test_a_subscription_that_is_deleted_or_ends_is_unbound_and_one_that_is_made_
     assert (bodies(eu), topic.unsubscribe("eu"), topic.bindings()) == ([b"2"], 1, {})
 
 
-def _delete_in_silence(clocked: Clocked) -> Any:
+def _delete_in_silence(clocked: Clocked, queue: str = "news/eu") -> Any:
     """A client that dies right after it has deleted a subscription."""
-    yield commands.delete(driver_of(clocked).keyspace, "news/eu", if_unused=False, if_empty=False)
+    yield commands.delete(driver_of(clocked).keyspace, queue, if_unused=False, if_empty=False)
 
 
 def test_a_damaged_record_of_another_queue_does_not_end_a_deletion(clocked: Clocked) -> None:
@@ -687,6 +688,25 @@ def test_a_topic_ends_after_its_last_subscription_and_these_have_its_lifetime(cl
     assert dropped(kept) == {}
 
 
+@pytest.mark.spec("S-074")
+@pytest.mark.parametrize("how", ["by a client", "by one that dies then", "by its own lifetime"])
+def test_a_topic_to_which_nobody_sends_ends_after_its_last_bound_queue_whatever_its_name(
+    clocked: Clocked, client: redis.Redis, how: str
+) -> None:
+    topic, other = clocked.declare_topic("news", auto_delete_on_idle="10m"), Clocked(client)
+    clocked.declare_queue("news/eu/x", expires="1m" if how == "by its own lifetime" else None)
+    topic.bind("news/eu/x")
+    if how == "by a client":
+        other.queue("news/eu/x").delete()
+    elif how == "by one that dies then":
+        driver_of(other).perform(_delete_in_silence(other, "news/eu/x"))
+    reap(clocked, MINUTE)
+
+    assert (topic.bindings(), topic.stats().ends_at) == ({}, at(11 * MINUTE))
+    reap(clocked, 10 * MINUTE)
+    assert clocked.queues() == []
+
+
 def test_scheduled_messages_wait_at_the_topic_and_are_cancelled_there(clocked: Clocked, topic: Topic) -> None:
     eu = topic.subscribe("eu")
 
@@ -761,6 +781,18 @@ def test_who_removes_the_binding_of_a_missing_queue_removes_none_that_was_made_s
     topic.enqueue(b"2")
 
     assert (topic.bindings(), bodies(clocked.queue("news/eu"))) == ({"news/eu": []}, [b"2"])
+
+
+def test_who_subscribes_while_the_topic_is_deleted_has_no_queue_that_gets_nothing(
+    clocked: Clocked, topic: Topic, client: redis.Redis
+) -> None:
+    topic.subscribe("eu")
+    other, driver = Clocked(client).topic("news"), driver_of(clocked)
+    deletion = commands.delete(driver.keyspace, "news/eu", if_unused=False, if_empty=False)
+
+    before_step(driver, deletion, lambda: [other.subscribe("late"), other.enqueue_many([b"1", b"2"])])
+
+    assert (topic.delete(), clocked.queues()) == (4, [])
 
 
 # At random

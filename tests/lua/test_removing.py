@@ -129,6 +129,14 @@ def test_delete_if_unused_is_refused_while_there_are_consumers(lab: Lab) -> None
     assert lab.refusal(delete(lab, if_unused=True)) == [b"in_use", b"if_unused", 2]
 
 
+def test_delete_with_another_version_is_refused(lab: Lab) -> None:
+    before = lab.seed(log=plain(place(0)))
+    command = commands.delete(lab.keyspace, "orders", if_unused=False, if_empty=False, known=b"other", now=NOW)
+
+    assert lab.refusal(command) == [b"stale"]
+    assert lab.snapshot() == before
+
+
 def test_delete_if_empty_counts_messages_that_were_moved_aside(lab: Lab) -> None:
     lab.seed(detached=plain(place(-1)), requeued={place(-1): NOW - 1})
 
