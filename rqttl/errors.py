@@ -47,20 +47,23 @@ class QueueNotFound(RqttlError):
 
 
 class QueueForwards(QueueNotFound):
-    """The queue is a topic: its messages go on to the queues `to` which are bound to it, and nobody receives them here.
+    """The messages go on to the queues `to`, from a topic or by `forward_to`, and nobody receives them here.
 
     Receive from one of these queues, or `subscribe` to the topic and receive from the subscription.
     """
 
     code = "forwards"
 
-    def __init__(self, queue: str, to: Iterable[str] = ()) -> None:
+    def __init__(self, queue: str, to: Iterable[str] = (), *, is_topic: bool = True) -> None:
         super().__init__(queue)
         self.to = tuple(to)
+        self.is_topic = is_topic
 
     def __str__(self) -> str:
         more = f" and {len(self.to) - 3:,} more" if len(self.to) > 3 else ""
         names = ", ".join(map(repr, self.to[:3]))
+        if not self.is_topic:
+            return f"queue {self.queue!r}{self.place} forwards its messages: receive from {names}"
         goal = f"receive from the queues that are bound to it: {names}{more}" if names else "subscribe to it first"
         return f"queue {self.queue!r}{self.place} is a topic, which passes its messages on: {goal}"
 

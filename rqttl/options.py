@@ -32,6 +32,8 @@ ENDINGS = ("drop", "dead-letter", "keep")
 DURABILITIES = ("primary", "replica", "disk")
 #: The bindings of a topic among stored options. They are no option: no declaration and no policy names them.
 BINDINGS = "bindings"
+#: Options that no policy gives: a queue declares them itself.
+DECLARED_ONLY = ("forward_to",)
 
 _MAX_COUNT = 2**53 - 1
 #: Options by their names in other tools.
@@ -182,6 +184,8 @@ OPTIONS: Mapping[str, Option] = {
         _per_reason("maxlen", "target of messages beyond a limit; empty = drop"),
         _per_reason("rejected", "target of rejected messages; empty = drop"),
         _per_reason("delivery_limit", "target of messages that failed too often; empty = drop"),
+        Option("forward_to", "target", None, None, _target(empty_drops=False),
+               "queue to which all messages go on: nobody receives them here"),
         Option("expires", "duration", None, "lifetime", _duration(1),
                "time without use after which the queue is deleted"),
         Option("auto_delete_on_idle", "duration", None, "lifetime", _duration(1),
@@ -239,6 +243,7 @@ class OptionArguments(TypedDict, total=False):
     dead_letter_maxlen: str | None
     dead_letter_rejected: str | None
     dead_letter_delivery_limit: str | None
+    forward_to: str | None
     expires: Duration | None
     auto_delete_on_idle: Duration | None
     on_expire: Literal["drop", "dead-letter", "keep"] | None
@@ -317,18 +322,28 @@ class QueueOptions(Mapping[str, Value | None]):
         return self.is_topic is stored.is_topic and self.differences(stored).keys() <= set(SWITCHES)
 
     def as_topic(self) -> QueueOptions:
-        """The same options, of a topic without bindings."""
-        return replace(self, bindings={})
+        """The same options, of a topic without bindings. Raises `InvalidOption` for one that no topic has."""
+        return replace(self, bindings={}).changed({})
 
     @property
     def is_topic(self) -> bool:
         """True if messages go on to bound queues."""
         return self.bindings is not None
 
+    @property
+    def forwards_to(self) -> str:
+        """The name of the queue that `forward_to` means; empty without one."""
+        return str(self.forward_to or "").replace("{queue}", self.queue)
+
+    @property
+    def passes_to(self) -> Mapping[str, list[Rule]] | None:
+        """The queues to which messages go on, with the filter of each. `None` if consumers receive them here."""
+        return {self.forwards_to: []} if self.forward_to else self.bindings
+
     def check_source(self) -> None:
         """Raise `QueueForwards` for a queue from which nobody receives."""
-        if self.is_topic:
-            raise QueueForwards(self.queue, sorted(self.bindings or ()))
+        if self.passes_to is not None:
+            raise QueueForwards(self.queue, sorted(self.passes_to), is_topic=self.is_topic)
 
     def target(self, reason: str) -> str:
         """The target of messages that died for `reason`; empty if they are dropped."""
@@ -348,14 +363,15 @@ class QueueOptions(Mapping[str, Value | None]):
         """The fields of the record that scripts read: names and values in turn. `options` alone has all other options.
 
         `option_set` is `expiring` if the queue has a lifetime, `default` if it has no other option that every command
-        reads, `capped` with `max_leased`, else `custom`. A topic with bindings is in use, so it has no lifetime.
+        reads, `capped` with `max_leased`, else `custom`. A queue whose messages go on is in use, so it has no lifetime.
         """
         uses = {name: SCRIPT_OPTIONS[name] for name in self.non_default if name in SCRIPT_OPTIONS}
-        expires = not self.bindings and (self.expires is not None or self.auto_delete_on_idle is not None)
-        kind = "expiring" if expires else "custom" if self.is_topic or "always" in uses.values() else "default"
+        passes_to = self.passes_to
+        expires = not passes_to and (self.expires is not None or self.auto_delete_on_idle is not None)
+        kind = "expiring" if expires else "custom" if passes_to is not None or "always" in uses.values() else "default"
         kind = "capped" if kind == "custom" and self.max_leased is not None else kind
         values: dict[str, Value] = {"option_set": kind, "overflow": str(self.overflow)}
-        if self.is_topic:
+        if passes_to is not None:
             values["passes_on"] = 1
         if expires:
             values["on_expire"] = str(self.on_expire)
@@ -373,15 +389,19 @@ class QueueOptions(Mapping[str, Value | None]):
         self._check_delays()
         if self.burst is not None and self.rate is None:
             raise InvalidOption(f"burst: {self.burst} does nothing without rate; set both or none")
+        if self.is_topic and self.forward_to:
+            raise InvalidOption(f"forward_to: {self.queue!r} is a topic: bind {self.forwards_to!r} to it instead")
+        if self.forwards_to == self.queue:
+            raise InvalidOption(f"forward_to: queue {self.queue!r} cannot forward to itself")
         for reason in REASONS:
-            target = self.target(reason)
-            if target == self.queue and reason != "rejected":
+            if self.target(reason) == self.queue and reason != "rejected":
                 raise InvalidOption(f"dead_letter: queue {self.queue!r} cannot be its own target for reason {reason!r}")
-            if target:
+        for name, targets in (("forward_to", {self.forwards_to} - {""}), ("dead_letter", self.targets())):
+            for target in targets:
                 try:
                     check_queue_name(target)
                 except InvalidName as error:
-                    raise InvalidOption(f"dead_letter: {error}") from None
+                    raise InvalidOption(f"{name}: {error}") from None
 
     def _check_delays(self) -> None:
         first, longest = self.number("redelivery_delay"), self.number("redelivery_max_delay")
@@ -448,9 +468,9 @@ def _read_json(text: str | bytes) -> tuple[Mapping[str, Value], Mapping[str, lis
 
 
 def absent_fields(present: Sequence[int | str]) -> list[str]:
-    """The options that scripts read and that `present`, the result of `fields`, lacks."""
+    """The fields of options that scripts read and that `present`, the result of `fields`, lacks."""
     names = frozenset(present[::2])
-    return [name for name in SCRIPT_OPTIONS if name not in names]
+    return [name for name in (*SCRIPT_OPTIONS, "passes_on") if name not in names]
 
 
 def _stored(named: Mapping[str, object]) -> dict[str, Value]:

@@ -5,10 +5,11 @@
 -- adoption with policies that are older than those in force is `stale`: messages might die by options of the past. The
 -- caller may have `seen` that version in the record, if it cannot read all policies and keeps options in force.
 -- `options` and `fields` are the options in force: those `declared`, and the policies of the version `policies`. The
--- first `absent` of `fields` are names of unset options; the others are options, name and value in turn.
+-- first `absent` of `fields` are names of unset options; the others are options, name and value in turn. With an empty
+-- `declared` the call makes a missing queue, as a dead letter does, and changes no other.
 --
--- @use    clock options reaper_hint queue_lifetime reply memory
--- @keys   meta wakeup tombstone outgoing
+-- @use    clock options reaper_hint queue_lifetime wakeup reply memory
+-- @keys   meta wakeup tombstone outgoing waiters
 -- @args   version now declared options policies seen absent fields...
 -- @reply  made version policies options: made is 1 if the queue is new, 2 if it was adopted, else 0. `policies` is the
 -- @reply  version that the options in force come from, `options` those in force where they are other ones
@@ -21,13 +22,15 @@ local version, declared, stored, explicit, option_set, known = unpack(redis.call
   'declared', 'options', 'explicit', 'option_set', 'policies'))
 if option_set == 'expiring' and queue_lifetime.read(q, now) then
   return reply.refuse('queue_expired', version, stored)
+elseif explicit and arg.declared == '' then
+  return reply.ok(q, 0, version, known, '')
 elseif explicit == '1' and declared ~= arg.declared then
   return reply.refuse('mismatch', declared)
 elseif explicit == '0' and known ~= arg.seen and (tonumber(known) or 0) > tonumber(policies) then
   return reply.refuse('stale')
 elseif not version then
   version = arg.version
-  options.create(q.meta, version, 1, now, options.last_seq(q.tombstone, now))
+  options.create(q.meta, version, arg.declared ~= '' and 1 or 0, now, options.last_seq(q.tombstone, now))
   redis.call('UNLINK', q.wakeup)
   options.put(q.meta, arg.options, arg.policies, arg.declared, arg.absent, arg.fields)
   made = 1
@@ -38,6 +41,7 @@ else
     options.put(q.meta, arg.options, arg.policies, arg.declared, arg.absent, arg.fields)
     redis.call('HSET', q.meta, 'version', version, 'explicit', 1)
     reaper_hint.due_now(q.meta)
+    wakeup.send_away(q, now)
     made = 2
   else
     made, policies = version == arg.version and 1 or 0, known

@@ -6,14 +6,14 @@
 -- Sequences are times, so a new retention needs no walk over messages. A new limit acts in the next sweep.
 -- The first `absent` of `fields` are names of unset options; the others are options, name and value in turn.
 --
--- @use    clock options reaper_hint queue_lifetime reply
--- @keys   meta
+-- @use    clock options reaper_hint queue_lifetime wakeup reply
+-- @keys   meta wakeup waiters
 -- @args   version now next declared options was policies absent fields...
 -- @reply  done
 -- @refuse not_found stale queue_expired
 
-local version, known, in_force, expires, idle = unpack(redis.call('HMGET', q.meta, 'version', 'policies', 'options',
-  'expires', 'auto_delete_on_idle'))
+local version, known, in_force, expires, idle, passed_on = unpack(redis.call('HMGET', q.meta, 'version', 'policies',
+  'options', 'expires', 'auto_delete_on_idle', 'passes_on'))
 if not version then
   return reply.refuse('not_found')
 elseif version ~= arg.version or known ~= arg.was then
@@ -34,4 +34,5 @@ reaper_hint.due_now(q.meta)
 if declares or not options.same(q.meta, expires, idle) then
   queue_lifetime.restart(q, clock.now(arg.now))
 end
+if not passed_on then wakeup.send_away(q, clock.now(arg.now)) end
 return reply.ok(q, 1)

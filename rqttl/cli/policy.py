@@ -67,7 +67,7 @@ def _stored(broker: Broker, name: str) -> Policy:
 )
 @click.argument("name")
 @click.argument("pattern")
-@params.queue_options
+@params.policy_options
 @click.option(
     "--none",
     multiple=True,

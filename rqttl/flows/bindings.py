@@ -10,7 +10,7 @@ from rqttl.filters import MOST_BINDINGS, Filter, Rule, canonical_json, check_fil
 from rqttl.flows import queues, reading
 from rqttl.flows.steps import Flow
 from rqttl.flows.sweeping import config_if_exists
-from rqttl.flows.topics import comes_back, rebind, unbind_gone
+from rqttl.flows.topics import comes_back, rebind, slot_fault, unbind_gone
 from rqttl.options import QueueOptions, by_name, written
 from rqttl.protocol.commands import QueueConfig
 from rqttl.protocol.keys import Keyspace
@@ -68,11 +68,8 @@ def check_place(keyspace: Keyspace, topic: str, queue: str) -> None:
     """Raise `InvalidInput` for a queue that cannot be bound to a topic: the topic itself, or one in another slot."""
     if queue == topic:
         raise InvalidInput(f"queue: expected another queue than the topic, got {queue!r}")
-    if keyspace.in_another_slot(topic, queue):
-        tag = topic[1:].partition("}")[0] if topic.startswith("{") else topic.partition("/")[0]
-        fitting = f"{{{tag}}}.{queue.removeprefix('{').replace('}', '')}"
-        rule = f"{queue!r} is in another slot than {topic!r}, so one step cannot store in both"
-        raise InvalidInput(f"queue: {rule}; a queue {fitting!r} would be in its slot")
+    if fault := slot_fault(keyspace, topic, queue):
+        raise InvalidInput(f"queue: {fault}")
 
 
 def _bind(keyspace: Keyspace, topic: str, queue: str, rules: list[Rule]) -> Flow[None]:
@@ -81,8 +78,8 @@ def _bind(keyspace: Keyspace, topic: str, queue: str, rules: list[Rule]) -> Flow
         bound = yield from config_if_exists(keyspace, queue)
         if bound is None:
             raise QueueNotFound(queue)
-        if back := (yield from comes_back(topic, {queue: bound})):
-            raise InvalidInput(f"queue: messages of {topic!r} would come back by {back!r}; unbind one of them first")
+        if bound.passes_on and (way := (yield from comes_back(topic, [queue]))):
+            raise InvalidInput(f"queue: messages would come back: {way}; unbind one of them first")
         _check_room(config, queue)
         bindings = config.declared.bindings or {}
         ours, theirs = canonical_json(rules), canonical_json(bindings.get(queue, rules))

@@ -59,6 +59,7 @@ def declare(keyspace: Keyspace, declared: QueueOptions) -> Flow[Declared]:
     """
     queue = declared.queue
     yield from _check_durability(declared)
+    yield from _check_forward(keyspace, declared)
     entered = yield from _entered(keyspace, declared)
     if entered is None:
         return "existing"
@@ -192,7 +193,20 @@ def preview(keyspace: Keyspace, queue: str, changes: Mapping[str, object]) -> Fl
 def _look(keyspace: Keyspace, queue: str, changes: Mapping[str, object]) -> Flow[tuple[QueueConfig, Options]]:
     """The record of a queue now, and its options after the changes. Raises where the changes do not fit to them."""
     config, policies = yield from record(keyspace, queue)
-    return config, following(policies, config.declared.changed(changes))
+    declared = config.declared.changed(changes)
+    if declared.forward_to != config.declared.forward_to:
+        yield from _check_forward(keyspace, declared)
+    return config, following(policies, declared)
+
+
+def _check_forward(keyspace: Keyspace, declared: QueueOptions) -> Flow[None]:
+    """Raise `InvalidOption` if no step can forward to the target, or if messages would come back."""
+    if not (target := declared.forwards_to):
+        return
+    if fault := topics.slot_fault(keyspace, declared.queue, target):
+        raise InvalidOption(f"forward_to: {fault}")
+    if way := (yield from topics.comes_back(declared.queue, [target])):
+        raise InvalidOption(f"forward_to: messages would come back: {way}")
 
 
 def _check_durability(declared: QueueOptions) -> Flow[None]:
@@ -329,10 +343,10 @@ def _follow_up(keyspace: Keyspace, kind: bytes, queue: str, target: str) -> Flow
 
 
 def _pass_on(keyspace: Keyspace, topic: str, held: dict[str, str]) -> Flow[list[_Note]]:
-    """Pass on what waits at a topic, and log once what holds it back. Returns notes of it."""
+    """Pass on what waits at a topic or a queue that forwards; log once what holds it back. Returns notes of it."""
     passed = yield from topics.pass_on(keyspace, topic)
     if passed.why and held.get(topic) != passed.why:
-        logger.warning("topic %s: messages wait: %s", topic, passed.why)
+        logger.warning("queue %s: messages wait: %s", topic, passed.why)
     held[topic] = passed.why
     return _pairs(passed.notes)
 

@@ -1,5 +1,7 @@
 """Flows that publish: a message to a topic becomes a copy in each bound queue whose filter it matches.
 
+A queue with `forward_to` is like a topic with one binding, but makes the queue that it is bound to, if that is missing.
+
 The client finds these queues, under the version of the topic. One script stores all copies of a message or none, if the
 topic and the queues still have the options that the client knows; else the client looks again. So a change of bindings
 acts on every call that begins after it.
@@ -17,7 +19,7 @@ from rqttl.errors import NotReplicated, QueueFull, QueueNotFound
 from rqttl.filters import Rule
 from rqttl.flows.messages import Stored, in_batches, of_answer, receipt, roomy
 from rqttl.flows.policies import warn_of_failover
-from rqttl.flows.steps import OUTDATED, Flow, GetConfig, HandleNotes, answer_of, dispatch, existing
+from rqttl.flows.steps import EXPIRED, OUTDATED, Flow, GetConfig, HandleNotes, Register, answer_of, dispatch, existing
 from rqttl.flows.sweeping import config_if_exists
 from rqttl.options import DURABILITIES
 from rqttl.protocol import codec, commands
@@ -50,7 +52,10 @@ def publish(
 
 def pass_on(keyspace: Keyspace, topic: str) -> Flow[Passed]:
     """Pass on what waits in the log of a topic, in order, with `CALLS` calls at most. A sweep goes on with the rest."""
-    return (yield from _Passage(keyspace, (yield GetConfig(topic))).run())
+    config: QueueConfig = yield GetConfig(topic)
+    if not config.passes_on or config.options.paused:
+        config = yield GetConfig(topic, fresh=True)  # who asks to pass on knows of a change
+    return (yield from _Passage(keyspace, config).run())
 
 
 class Passed(NamedTuple):
@@ -65,13 +70,13 @@ class Passed(NamedTuple):
 
 
 class _Sending:
-    """A topic with its options, as they are known, and the queues that are bound to it."""
+    """A topic, or a queue that forwards, with its options as they are known, and the queues that are bound to it."""
 
     def __init__(self, keyspace: Keyspace, config: QueueConfig) -> None:
         self._keyspace, self._config = keyspace, config
 
     def _look_up(self, names: set[str]) -> Flow[dict[str, QueueConfig] | None]:
-        """The configs of bound queues; `None` after one that is gone, whose binding goes, too."""
+        """The configs of bound queues; `None` after one that is gone: see `_look_again`."""
         configs: dict[str, QueueConfig] = {}
         for name in sorted(names):
             try:
@@ -82,13 +87,22 @@ class _Sending:
         return configs
 
     def _look_again(self, names: Sequence[str]) -> Flow[None]:
-        """Learn what has changed: bound queues, or the topic itself. Raises `QueueNotFound` if the topic is gone."""
+        """Learn what has changed: bound queues, or the topic itself. Raises `QueueNotFound` if the topic is gone.
+
+        A bound queue that is gone is unbound. The target of `forward_to` is made, as that of a dead letter.
+        """
+        gone = []
         for name in names:
             try:
                 yield GetConfig(name, fresh=True)
             except QueueNotFound:
+                gone.append(name)
                 yield from unbind_gone(self._keyspace, self._config.name, name)
         self._config = yield GetConfig(self._config.name, fresh=True)
+        if (target := self._config.options.forwards_to) in gone:
+            yield Register(target)
+            yield from dispatch(commands.make(self._keyspace, target), EXPIRED)
+            yield HandleNotes((b"created", target.encode()))  # a policy may match it
 
 
 class _Waiting(NamedTuple):
@@ -153,8 +167,8 @@ class _Passage(_Sending):
         queues = yield from self._look_up({name for names in chosen for name in names})
         if queues is None:
             return
-        if back := (yield from comes_back(self._config.name, queues)):
-            self._why = f"they would come back by {back}"
+        if any(config.passes_on for config in queues.values()) and (way := (yield from self._way_back([*queues]))):
+            self._why = f"they would come back: {way}"
             return
         if (order := _in_order(queues)) is None:
             order, chosen = list(found[0][:1]), [found[0][:1]]
@@ -179,6 +193,12 @@ class _Passage(_Sending):
             self._notes = asked + _but_to_pass(self._notes, self._config.name)
         else:
             yield from self._look_again([name.decode() for name in answer.details if answer.code == "stale"])
+
+    def _way_back(self, names: Sequence[str]) -> Flow[str]:
+        """See `comes_back`. What is known may be out of date, so a circle is looked at again."""
+        if not (yield from comes_back(self._config.name, names, fresh=False)):
+            return ""
+        return (yield from comes_back(self._config.name, names))
 
     def _call(self, command: Command) -> Flow[Ok | Refused]:
         """Run a command to its end. Its notes are for the caller: a chain of topics may have any length."""
@@ -330,19 +350,28 @@ def _in_order(queues: Mapping[str, QueueConfig]) -> list[str] | None:
         return None
 
 
-def comes_back(topic: str, queues: Mapping[str, QueueConfig]) -> Flow[str]:
-    """The topic by which messages to these queues would come back; empty if they would not."""
-    pending, seen = [config for config in queues.values() if config.passes_on], {*queues}
+def slot_fault(keyspace: Keyspace, source: str, target: str) -> str:
+    """Why no step can store in both queues, with a name for which one can; empty if one can."""
+    if not keyspace.in_another_slot(source, target):
+        return ""
+    tag = source[1:].partition("}")[0] if source.startswith("{") else source.partition("/")[0]
+    fitting = f"{{{tag}}}.{target.removeprefix('{').replace('}', '')}"
+    rule = f"{target!r} is in another slot than {source!r}, so one step cannot store in both"
+    return f"{rule}; a queue {fitting!r} would be in its slot"
+
+
+def comes_back(source: str, names: Sequence[str], *, fresh: bool = True) -> Flow[str]:
+    """The way on which messages from `source` to these queues would come back to it; empty if there is none."""
+    pending, seen = [(name, f"{source!r} > {name!r}") for name in names], {*names}
     while pending:
-        config = pending.pop()
-        for name in config.options.bindings or ():
-            if name == topic:
-                return config.name
-            if name not in seen:
-                seen.add(name)
-                with suppress(QueueNotFound):
-                    found = yield GetConfig(name)
-                    pending += [found] * found.passes_on
+        name, way = pending.pop()
+        with suppress(QueueNotFound):
+            config: QueueConfig = yield GetConfig(name, fresh=fresh)
+            after = set(config.options.passes_to or ())
+            if source in after:
+                return f"{way} > {source!r}"
+            pending += [(other, f"{way} > {other!r}") for other in sorted(after - seen)]
+            seen |= after
     return ""
 
 

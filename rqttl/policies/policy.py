@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from rqttl.checks import check_queue_name, is_queue_name, whole
 from rqttl.errors import DataDamaged, InvalidInput, InvalidName, InvalidPolicy
-from rqttl.options import OPTIONS, SCRIPT_OPTIONS, QueueOptions, Value, by_name, written
+from rqttl.options import DECLARED_ONLY, OPTIONS, SCRIPT_OPTIONS, QueueOptions, Value, by_name, written
 from rqttl.policies.patterns import Pattern, Syntax, compile_pattern
 from rqttl.text import escape, format_value, load_object, plain_text
 from rqttl.units import as_text
@@ -160,6 +160,8 @@ def _definition(definition: object) -> dict[str, Value | None]:
         raise InvalidPolicy(f"definition: expected a mapping of options, got {format_value(definition)}")
     values: dict[str, Value | None] = {}
     for option, value in by_name(definition).items():
+        if option in DECLARED_ONLY:
+            raise InvalidPolicy(f"{option}: declare it for each queue: for many at once a policy could close a circle")
         stops = value is None or plain_text(value) == NONE
         values[option] = None if stops else OPTIONS[option].read(option, value)
     if not values:

@@ -91,13 +91,13 @@ class QueueConfig:
 
     @cached_property
     def passes_on(self) -> bool:
-        """True for a topic: its messages go on to other queues, and nobody receives any from it."""
-        return self.options.is_topic
+        """True if messages go on to other queues, from a topic or by `forward_to`: nobody receives any here."""
+        return self.options.passes_to is not None
 
     @cached_property
     def bindings(self) -> Bindings:
-        """The bindings of a topic, compiled."""
-        return Bindings(self.options.bindings or {})
+        """The bindings of a topic, compiled. A queue with `forward_to` has one, for every message."""
+        return Bindings(self.options.passes_to or {})
 
     @cached_property
     def buries_into(self) -> frozenset[str]:
@@ -556,7 +556,7 @@ def receive(
 ) -> Command:
     """Settle deliveries as acked (sequence and token in turn), then take up to `count` messages.
 
-    Raises `QueueForwards` if it is to take messages of a topic.
+    Raises `QueueForwards` if it is to take messages where they go on.
     """
     if config.passes_on and count:
         config.options.check_source()
@@ -772,6 +772,11 @@ def declare(keyspace: Keyspace, options: Options, seen: Word = "", *, now: Word 
     script, queue = scripts.load("declare"), options.declared.queue
     arguments = options.arguments(script, now=now, declared=options.declared.as_json(), seen=seen)
     return BriefCommand(script, queue, (*keys_of(keyspace, queue, script, ()), secrets.token_hex(8), *arguments))
+
+
+def make(keyspace: Keyspace, queue: str) -> Command:
+    """Create a queue that is missing, without a declaration, as a dead letter creates its target."""
+    return declare(keyspace, Options.plain(QueueOptions(queue, {}))).with_word("declared", "")
 
 
 def update(config: QueueConfig, options: Options, *, now: Word = "") -> Command:

@@ -56,7 +56,7 @@ ROLES = {
     ),
     "reaper": Role(
         "run `rqttl reaper`",
-        "accept lookup publish redrive_in redrive_out relay sweep update",
+        "accept declare lookup publish redrive_in redrive_out relay sweep update",
         {**_DECLARE, **_LIVE, "queues": "SADD SREM SISMEMBER SMEMBERS SSCAN", "": "SUBSCRIBE UNSUBSCRIBE"},
     ),
     "reader": Role(

@@ -175,6 +175,6 @@ def test_options_are_read_like_a_mapping_and_by_attribute() -> None:
 
     assert (options["max_length"], options.max_length, len(options), "lease" in options) == (3, 3, len(OPTIONS), True)
     with pytest.raises(KeyError):
-        options["forward_to"]
+        options["forward"]
     with pytest.raises(AttributeError):
-        _ = options.forward_to
+        _ = options.forward

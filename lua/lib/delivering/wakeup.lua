@@ -1,7 +1,8 @@
 --- Waking waiting consumers.
 --
 -- The key `waiters` has the consumers that wait, and the messages on the way to them. The list `wakeup` has at most one
--- hint (an empty text), and the tickets of these messages. Only the list of a deleted queue has more hints.
+-- hint (an empty text), and the tickets of these messages. Only that of a queue that is deleted or forwards has more
+-- hints.
 --
 -- @use record lease ready control reaper_hint reply
 local wakeup = {}
@@ -61,6 +62,16 @@ function wakeup.dismiss(q, waiting)
   for i = 1, math.min(waiting, MOST) do hints[i] = '' end
   redis.call('RPUSH', q.wakeup, unpack(hints))
   redis.call('PEXPIRE', q.wakeup, NOTICE)
+end
+
+--- If the messages of the queue go on to others from now on: let all consumers that wait look, since nobody receives
+-- any here, and ask the client to pass on what is ready.
+function wakeup.send_away(q, now)
+  if redis.call('HEXISTS', q.meta, 'passes_on') == 0 then return end
+  reply.note(q, 'pass', reaper_hint.queue_name(q.meta))
+  local waiting = wakeup.waiting(q, now)
+  if waiting > 0 then wakeup.dismiss(q, waiting) end
+  redis.call('ZREMRANGEBYSCORE', q.waiters, 0, '+inf')
 end
 
 --- Lease messages for waiting consumers and push a ticket for each. Until the ticket is shown, `waiters` has the

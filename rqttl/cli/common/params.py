@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 from rqttl import units
 from rqttl.checks import check_id, check_queue_name
 from rqttl.errors import InvalidInput
-from rqttl.options import CONTROLS, OPTIONS, Option, QueueOptions, Value
+from rqttl.options import CONTROLS, DECLARED_ONLY, OPTIONS, Option, QueueOptions, Value
 from rqttl.text import nearest
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -287,6 +287,7 @@ def _flag(option: Option) -> Callable[[F], F]:
 
 #: Gives a command a flag for every option of a queue. An absent flag is `None`.
 queue_options = with_options(*map(_flag, OPTIONS.values()))
+policy_options = with_options(*(_flag(option) for name, option in OPTIONS.items() if name not in DECLARED_ONLY))
 
 
 def _read_name(text: str) -> str:

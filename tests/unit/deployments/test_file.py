@@ -7,7 +7,7 @@ from hypothesis import given
 from rqttl.deployments import Deployment, read_deployment, write_yaml
 from rqttl.errors import InvalidDeployment
 from rqttl.filters import canonical_json
-from rqttl.options import OPTIONS
+from rqttl.options import DECLARED_ONLY, OPTIONS
 from tests.unit.deployments.examples import FILES, FOLDER, deployments
 
 START = "rqttl: 1\n"
@@ -41,8 +41,9 @@ def test_a_yaml_or_json_file_becomes_queues_and_policies() -> None:
 def test_each_option_is_read_with_hyphens_and_with_underscores() -> None:
     found = read("every_option.yaml")
 
-    assert set(found.queues["billing.orders"].non_default) == set(OPTIONS)
-    assert set(found.policies["all-of-them"].definition) == set(OPTIONS)
+    assert set(found.queues["billing.orders"].non_default) == OPTIONS.keys() - DECLARED_ONLY
+    assert set(found.queues["merged"].non_default) == OPTIONS.keys() - {"never_expire"}
+    assert set(found.policies["all-of-them"].definition) == OPTIONS.keys() - DECLARED_ONLY
     assert found.queues["snake_case"].non_default == {"message_ttl": 1000, "max_length": 0}
     assert found.policies["none-of-them"].definition == dict.fromkeys(
         ("message_ttl", "max_length", "dead_letter_expired", "overflow")
@@ -129,6 +130,8 @@ BAD_YAML = {
     START + "queues: {q: {dead-letter: q}}": "queues.q: dead_letter: queue 'q' cannot be its own",
     START + "queues: {q: {min-ttl: 2s, max-ttl: 1s}}": "min_ttl: 2s is more than max_ttl",
     START + "queues: {q: {dead-letter: none}}": "'none' stands in policies only; leave the option out",
+    START
+    + "queues: {q: {bindings: {}, forward-to: a}}": "queues.q: forward_to: 'q' is a topic: bind 'a' to it instead",
     START + "queues: {q: {bindings: [a]}}": "queues.q.bindings: expected a mapping, got list",
     START + "queues: {q: {bindings: {a b: }}}": "queues.q.bindings.a b: queue name: expected 1 to 128 of",
     START + "queues: {q: {bindings: {q: }}}": "queues.q.bindings.q: expected another queue than the topic",

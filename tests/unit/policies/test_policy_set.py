@@ -3,7 +3,7 @@
 import pytest
 
 from rqttl import Contender, DataDamaged, Explained, Policy, QueueOptions
-from rqttl.options import OPTIONS
+from rqttl.options import DECLARED_ONLY, OPTIONS
 from rqttl.policies import PolicySet
 from rqttl.policies.explanation import explain
 from rqttl.policies.policy import origin_of
@@ -119,7 +119,7 @@ def merged(name: str, *, declared: object = None, user: object = None, operator:
 
 
 def test_every_option_is_a_limit_or_has_a_rule() -> None:
-    assert sorted([*LIMITS, *RULES]) == sorted(OPTIONS)
+    assert sorted([*LIMITS, *RULES, *DECLARED_ONLY]) == sorted(OPTIONS)
 
 
 @pytest.mark.spec("POL-14", "OPP-02", "OPP-03", "OPP-04", "OPP-06", "OPP-08")
