@@ -215,3 +215,26 @@ def test_a_stream_that_is_refused_rows_ends_and_goes_on_with_a_path_for_them(
         assert sorted(int(one["row"]["message_id"].removeprefix("m-")) for one in rows) == list(range(30, 100))
         assert held(copies) == list(range(30))
         sink.forget(2)
+
+
+def test_rows_for_a_topic_go_on_to_its_subscriptions_which_are_read_by_a_pattern(
+    rqttl: SparkSession, save: Callable[..., None], broker: Broker, redis_url: str
+) -> None:
+    topic = broker.declare_topic("news")
+    even, every = topic.subscribe("even", {"even": "yes"}), topic.subscribe("every")
+
+    def send(count: int) -> None:
+        headers = "if(cast(cast(body AS string) AS int) % 2 = 0, map('even', 'yes'), map()) AS headers"
+        save(numbered(rqttl, count).selectExpr("*", headers), queue="news")
+
+    topic.pause()
+    send(300)
+    assert (held(topic), held(even), held(every)) == ([*range(300)], [], [])
+    topic.resume()
+    assert (held(topic), held(even), held(every)) == ([], [*range(0, 300, 2)], [*range(300)])
+    send(600)  # the first half is there, and no reaper runs
+    assert (held(topic), held(even), held(every)) == ([], [*range(0, 600, 2)], [*range(600)])
+
+    reading = rqttl.read.format("rqttl").option("url", redis_url).option("queuePattern", "news/*")
+    counts = {row["queue"]: row["count"] for row in reading.load().groupBy("queue").count().collect()}
+    assert counts == {"news/even": 300, "news/every": 600}
