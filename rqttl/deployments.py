@@ -353,10 +353,10 @@ class Plan:
 def make_plan(desired: Deployment, present: Deployment, *, prune: bool = False) -> Plan:
     """The steps that turn `present` into `desired`. Without `prune`, everything that `desired` does not name stays.
 
-    Policies come first, so that new queues are born with them; bound queues come before their topics, and deletions
-    last. Equal states give no steps. A queue whose file does not name `paused` stays paused, or not, as it is; a topic
-    whose file does not name `bindings` keeps them. Raises `InvalidDeployment` for a queue that would become a topic, a
-    bound queue that does not exist, and bindings by which messages would come back.
+    Policies come first, so that new queues are born with them; queues come before those that pass on to them, and
+    deletions last. Equal states give no steps. A queue whose file does not name `paused` stays paused, or not, as it
+    is; a topic whose file does not name `bindings` keeps them. Raises `InvalidDeployment` for a queue that would become
+    a topic, a bound queue that does not exist, and a way on which messages would come back.
     """
     changed = [*_queues(desired, present)]
     kept = {} if prune else present.queues
@@ -422,13 +422,13 @@ def _without(options: QueueOptions, queues: Container[str]) -> Mapping[str, list
 
 
 def _levels(queues: Mapping[str, QueueOptions]) -> dict[str, int]:
-    """The level of each of all queues: 0 without bindings, and one more than that of each queue that is bound to it."""
-    sorter = TopologicalSorter({name: options.bindings or () for name, options in queues.items()})
+    """The level of each of all queues: 0, or more than that of each queue to which its messages go on."""
+    sorter = TopologicalSorter({name: options.passes_to or () for name, options in queues.items()})
     try:
         sorter.prepare()
     except CycleError as error:
         circle = " <- ".join(error.args[1])
-        raise _refused(("queues", error.args[1][0], BINDINGS), f"messages would come back: {circle}") from None
+        raise _refused(("queues", error.args[1][0]), f"messages would come back: {circle}") from None
     levels: dict[str, int] = {}
     while ready := sorter.get_ready():
         levels |= dict.fromkeys(ready, max(levels.values(), default=-1) + 1)

@@ -136,7 +136,8 @@ class QueueStats:
     `scheduled` messages have not arrived: `ready`, `ready_bytes` and the limits do not count them. `activated` counts
     those that have arrived, also in `enqueued`, and `cancelled` those that were cancelled.
 
-    Of a topic, `copies` counts the copies that bound queues got, and `unrouted` the messages that no queue got.
+    `copies` counts what went on from here to other queues, from a topic each copy, and `unrouted` the messages that no
+    queue got.
 
     `outgoing` has the number of dead letters on their way to queues in other slots of a cluster, by target; mostly it
     is empty. No other number, here or of the target, and no limit counts them.

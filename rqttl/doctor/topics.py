@@ -56,7 +56,7 @@ def _on_the_ways(keyspace: Keyspace, names: Sequence[str]) -> Flow[_Options]:
 
 
 def _after(options: QueueOptions | None) -> Mapping[str, list[Rule]]:
-    return (options and options.bindings) or {}
+    return (options and options.passes_to) or {}
 
 
 def _way_back(name: str, options: _Options) -> list[str]:
@@ -73,13 +73,18 @@ def _way_back(name: str, options: _Options) -> list[str]:
     return []
 
 
-def _of_ways(name: str, options: _Options, way: Sequence[str]) -> Iterator[Finding]:
+def _of_ways(name: str, found: _Options, way: Sequence[str]) -> Iterator[Finding]:
+    options = found[name]
     if way:
         text = f"its messages wait, as they would come back: {' > '.join(way)}"
-        yield problem("queue", text, "take one of these queues out of the circle", queue=name)
-    if gone := [after for after in _after(options[name]) if options[after] is None]:
-        text = f"bound to it, but not there: {first_few(gone)}"
-        yield warning("queue", text, "declare the queue again, or unbind it; the next message does that", queue=name)
+        yield problem("queue", text, "unbind one of these queues, or change its forward_to", queue=name)
+    gone = first_few([after for after in _after(options) if found[after] is None])
+    if gone and options and options.forward_to:
+        advice = "the first message makes it, without options; declare it to give it some"
+        yield warning("queue", f"it forwards to {gone}, which is not there", advice, queue=name)
+    elif gone:
+        advice = "declare the queue again, or unbind it; the next message does that"
+        yield warning("queue", f"bound to it, but not there: {gone}", advice, queue=name)
 
 
 def _held(

@@ -71,7 +71,12 @@ QUEUES = (
         "Scheduled messages that arrived; they are enqueued ones, too.",
     ),
     Metric("rqttl_queue_cancelled_total", "counter", _QUEUE, "Scheduled messages that were cancelled."),
-    Metric("rqttl_queue_copies_total", "counter", _QUEUE, "Copies that a topic stored in its bound queues."),
+    Metric(
+        "rqttl_queue_copies_total",
+        "counter",
+        _QUEUE,
+        "Messages that went on to other queues; each copy of a topic counts.",
+    ),
     Metric("rqttl_queue_unrouted_total", "counter", _QUEUE, "Messages to a topic that no bound queue wanted."),
     Metric(
         "rqttl_queue_outgoing_messages",

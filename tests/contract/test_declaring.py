@@ -463,6 +463,18 @@ def test_topics_of_a_plan_that_broke_off_at_any_step_are_finished_by_the_next(
     assert kill > 10
 
 
+def test_a_chain_that_is_turned_round_by_a_plan_loses_nothing(broker: Broker) -> None:
+    broker.declare_queue("news/b")
+    broker.declare_queue("news/a", forward_to="news/b").enqueue(b"1")
+    turned = [QueueOptions("news/a", {}), QueueOptions("news/b", {"forward_to": "news/a"})]
+
+    broker.apply_plan(plan(broker, Deployment.of(turned, [])))
+
+    assert broker.deployment() == Deployment.of(turned, [])
+    broker.queue("news/b").enqueue(b"2")
+    assert bodies(broker.queue("news/a")) == [b"1", b"2"]
+
+
 def test_a_topic_that_a_plan_deletes_takes_no_queue_along_that_the_file_names(broker: Broker) -> None:
     news = broker.declare_topic("news")
     for name in ("kept", "other"):
@@ -477,9 +489,14 @@ def test_a_topic_that_a_plan_deletes_takes_no_queue_along_that_the_file_names(br
     assert {name: stats.ready for name, stats in broker.stats().items()} == {"news/kept": 1}
 
 
-def test_a_queue_in_another_slot_is_refused_before_a_plan_changes_anything(broker: Broker) -> None:
+@pytest.mark.parametrize(
+    "options", [QueueOptions("news", {}, {"mails": []}), QueueOptions("news", {"forward_to": "mails"})]
+)
+def test_a_queue_in_another_slot_is_refused_before_a_plan_changes_anything(
+    broker: Broker, options: QueueOptions
+) -> None:
     slotted = Broker(redis_of(broker), slotted=True)
-    desired = Deployment.of([QueueOptions("news", {}, {"mails": []}), QueueOptions("mails", {})], [])
+    desired = Deployment.of([options, QueueOptions("mails", {})], [])
 
     for call in (slotted.preview_plan, slotted.apply_plan):
         with pytest.raises(InvalidInput, match=r"a queue '\{news\}.mails' would be in its slot"):

@@ -47,6 +47,35 @@ def test_a_bound_queue_that_is_gone_is_a_warning(broker: Broker) -> None:
     assert wrong(broker) == []
 
 
+def test_a_target_of_a_forward_that_is_missing_is_a_warning(broker: Broker) -> None:
+    inbox = broker.declare_queue("inbox", forward_to="{queue}/desk")
+
+    assert wrong(broker) == [("inbox", "warning", "it forwards to inbox/desk, which is not there")]
+    inbox.enqueue(b"x")
+    assert wrong(broker) == []
+
+
+def test_a_circle_of_forwards_is_a_problem(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:  # as if two clients closed it at once
+        patch.setattr("rqttl.flows.topics.comes_back", lambda *_, **__: _answer(""))
+        for name, target in (("q", "q/a"), ("q/a", "q")):
+            broker.declare_queue(name, forward_to=target)
+
+    text = "its messages wait, as they would come back: "
+    assert wrong(broker) == [("q", "problem", f"{text}q > q/a > q"), ("q/a", "problem", f"{text}q/a > q > q/a")]
+
+
+def test_messages_that_wait_at_a_queue_that_forwards_are_told_with_its_full_target(clocked: Clocked) -> None:
+    clocked.declare_queue("q/desk", max_length=1, overflow="reject-publish").enqueue(b"1")
+    queue = clocked.declare_queue("q")
+    queue.enqueue(b"2")
+    queue.update(forward_to="q/desk")
+    clocked.advance("11s")
+
+    text = "1 message waits to be passed on, the oldest for 11s: q/desk is full"
+    assert wrong(clocked) == [("q", "warning", text)]
+
+
 def test_a_circle_is_a_problem(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("news", "news/a", "news/b", "news/c")
     for name in names:

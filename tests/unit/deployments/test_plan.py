@@ -127,6 +127,19 @@ def test_bound_queues_come_before_their_topics() -> None:
     ]
 
 
+def test_a_queue_that_forwards_is_made_after_its_target_and_a_chain_is_turned_round_from_its_end() -> None:
+    wanted = deployment(queues={"a": {}, "b": {"forward_to": "a"}, "c": {"forward_to": "b"}})
+    present = deployment(queues={"a": {"forward_to": "b"}, "b": {}})
+
+    names = [(step.action, step.name) for step in make_plan(wanted, present).steps]
+    assert names == [("update", "a"), ("update", "b"), ("create", "c")]
+    assert [(step.action, step.name) for step in make_plan(wanted, Deployment()).steps] == [
+        ("create", "a"),
+        ("create", "b"),
+        ("create", "c"),
+    ]
+
+
 def test_a_binding_of_a_queue_that_is_gone_is_in_no_file_and_made_again_with_its_queue() -> None:
     present = replace(deployment(queues=NEWS), gone=frozenset("ab"))
     present = replace(present, queues={name: present.queues[name] for name in ("news", "c")})
@@ -151,6 +164,9 @@ def test_a_binding_of_a_queue_that_is_gone_is_in_no_file_and_made_again_with_its
         ({"news": {"bindings": {"a": None}}}, True, "queues.news.bindings.a: no such queue, neither in the file nor"),
         ({"top": {"bindings": {"news": None}}, "news": {"bindings": {"top": None}}}, False, "messages would come back"),
         ({"later": {"bindings": {"news": None}}}, False, "messages would come back: "),
+        ({"a": {"forward_to": "c"}, "c": {"forward_to": "a"}}, False, "messages would come back: "),
+        ({"b": {"forward_to": "{queue}/x"}, "b/x": {"bindings": {"b": None}}}, False, "messages would come back: "),
+        ({"news": {"forward_to": "a"}}, False, "queues.news: forward_to: 'news' is a topic: bind 'a' to it instead"),
     ],
 )
 def test_what_cannot_be_bound_is_refused(wanted: dict[str, object], prune: bool, text: str) -> None:
