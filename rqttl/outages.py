@@ -17,6 +17,7 @@ from redis.exceptions import (
     ClusterDownError,
     ConnectionError,
     MasterDownError,
+    NoPermissionError,
     ReadOnlyError,
     RedisError,
     TimeoutError,
@@ -52,6 +53,11 @@ def is_away(error: BaseException | None) -> bool:
     if isinstance(error, AuthenticationError | AuthorizationError):
         return False  # these are ConnectionErrors too, but waiting corrects no password
     return isinstance(error, ConnectionError | TimeoutError) or refuses_for_now(error)
+
+
+def is_denied(error: BaseException) -> bool:
+    """Return True if the user lacks a right, so another one may carry out the call."""
+    return isinstance(error, NoPermissionError)
 
 
 def is_read_only(error: BaseException | None) -> bool:

@@ -9,6 +9,7 @@ acts on every call that begins after it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -35,6 +36,8 @@ CALLS = 40
 #: How often a call passes on what waits at the topic, before its messages wait there, too.
 ROUNDS = 4
 
+logger = logging.getLogger("rqttl")
+
 _NO_HEADERS: Mapping[str, Header] = {}
 _ANSWERED = frozenset((*OUTDATED, "full", "behind"))
 
@@ -45,7 +48,7 @@ def publish(
     """Send messages to a topic, in order. See `messages.enqueue`.
 
     Those that cannot be passed on now wait in the log of the topic: while it is paused, if others wait there that stay,
-    and if one call cannot store all copies.
+    if one call cannot store all copies, and if this user may not sweep what has ended.
     """
     return (yield from _Publication(keyspace, config, messages, window).run())
 
@@ -238,7 +241,15 @@ class _Publication(_Sending):
             elif not self._config.passes_on or self._config.options.paused or self._rounds == ROUNDS:
                 yield from self._let_wait(len(self._packed))
             else:
-                yield from self._send(place)
+                try:
+                    yield from self._send(place)
+                except Exception as error:
+                    from rqttl.outages import is_denied  # slow to load: help has no use for it
+
+                    if not is_denied(error):
+                        raise
+                    logger.debug("topic %s: messages wait for a reaper: %s", self._config.name, error)
+                    yield from self._let_wait(len(self._packed))
         return self._results
 
     def _send(self, place: int) -> Flow[None]:

@@ -5,16 +5,20 @@ import logging
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
 
 import pytest
 
 import rqttl
 from rqttl import Broker, Queue
+from rqttl.flows.steps import Step
 from rqttl.reaper import Reaper
 from tests.cluster.test_failing import names
+from tests.cluster.test_failing import plain as plain  # noqa: PLC0414  # a fixture
 from tests.cluster_servers import ClusterServers
 from tests.contract.looks import bodies_in as bodies
+from tests.contract.test_passing_on import Killed, is_passage, observed
 from tests.servers import Server
 from tests.waiting import until
 
@@ -84,6 +88,38 @@ def test_a_reaper_moves_what_a_user_may_not(
 
     Reaper(broker).run_once()
     assert bodies(broker, TARGET) == bodies(broker, OTHER) == [b"1", b"2"]
+
+
+def test_dead_letters_reach_the_queues_of_a_topic_whose_node_is_away_at_times(
+    plain: ClusterServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes away while letters are on their way, and with a client between two steps of one that goes on."""
+    monkeypatch.setattr("rqttl.flows.topics.QUEUES", 1)
+    node, passages = plain.owner(f"{{{TARGET}}}"), count(1)
+
+    def kill(step: Step) -> None:
+        if is_passage(step) and next(passages) == 4:
+            node.kill()
+            raise Killed
+
+    with rqttl.connect(plain.url()) as broker:
+        topic, queue = broker.declare_topic(TARGET), broker.declare_queue(SOURCE, dead_letter=TARGET)
+        queues = [topic.subscribe(name).name for name in ("eu", "us")]
+        topic.pause()
+        for how in ("is dead", "is full"):
+            queue.enqueue(f"before it {how}", ttl=0)
+            with away(plain, node, how):
+                queue.enqueue(f"while it {how}", ttl=0)
+        until(lambda: queue.sweep() and not queue.stats().outgoing)
+        waiting = bodies(broker, TARGET)
+
+        with observed(broker, kill), suppress(Killed):
+            topic.resume()
+        node.start()
+        until(lambda: plain.agrees() and not Reaper(broker).run_once().failed and not bodies(broker, TARGET))
+
+        assert (len(waiting), next(passages) > 4) == (4, True)
+        assert [bodies(broker, name) for name in queues] == [waiting] * 2
 
 
 def test_letters_arrive_while_both_slots_move(cluster: ClusterServers, broker: Broker, queue: Queue) -> None:

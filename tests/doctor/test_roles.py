@@ -18,6 +18,8 @@ from rqttl.protocol.roles import ROLES, rules
 from rqttl.reaper import Reaper
 from tests.cluster_servers import ClusterServers
 from tests.conftest import CLUSTER
+from tests.contract.looks import bodies
+from tests.contract.test_passing_on import dies
 from tests.drivers import redis_of
 from tests.lua.states import everything
 from tests.servers import Server
@@ -139,6 +141,44 @@ def test_who_buries_moves_letters_to_other_slots(client: redis.Redis, role: As, 
     assert client.xlen("rqttl:{dead}:log") == 1
     assert queue.stats().outgoing == {}
     mover.declare_queue("other")
+
+
+PASS_ON: dict[str, tuple[Callable[[Broker], object], list[bytes]]] = {
+    "producer": (lambda b: b.queue("news").enqueue(b"3"), [b"3"]),
+    "consumer": (lambda b: b.queue("orders").receive_many(1)[0].reject(), [b"dead"]),
+    "reaper": (lambda b: Reaper(b).run_once(), []),
+    "admin": (lambda b: [b.topic("news").pause(), b.topic("news").resume()], []),
+}
+
+
+@pytest.mark.parametrize("ended", [False, True])
+@pytest.mark.parametrize("name", PASS_ON)
+def test_who_meets_a_topic_passes_on_what_waits_or_leaves_it_to_a_reaper(
+    broker: Broker, role: As, name: str, ended: bool
+) -> None:
+    """Only a reaper may sweep a message that has expired, and a bound queue whose lifetime is over."""
+    call, further = PASS_ON[name]
+    topic, user = broker.declare_topic("news"), role(name)
+    eu = topic.subscribe("eu")
+    broker.declare_queue("news/x/gone")
+    topic.bind("news/x/gone")
+    broker.declare_queue("orders", dead_letter="news").enqueue(b"dead")
+    if ended:
+        topic.subscribe("us", expires="1h")
+        redis_of(broker).hset(Keyspace().key("news/us", "meta"), "last_used_at", 1)
+    topic.pause()
+    topic.enqueue_many([b"1", Message(b"late", ttl="200ms" if ended else "1h"), b"2"])
+    dies(broker, topic.resume)
+    broker.queue("news/x/gone").delete()
+    until(lambda: not ended or topic.stats(sweep=False).overdue or topic.stats(sweep=False).ready == 2)
+
+    call(user)
+
+    expected = [b"1", b"2", *further] if ended else [b"1", b"late", b"2", *further]
+    if ended:
+        Reaper(broker).run_once()
+    assert bodies(eu) == expected
+    assert "news/x/gone" not in topic.bindings()
 
 
 def test_an_exporter_reads_and_changes_nothing(client: redis.Redis, broker: Broker, role: As) -> None:

@@ -130,6 +130,25 @@ def test_who_sends_again_with_an_id_has_one_message_and_refusals_need_no_replica
     assert [type(one) for one in full.enqueue_many([b"1", b"2"])] == [QueueFull, QueueFull]
 
 
+@pytest.mark.usefixtures("_soon")
+@pytest.mark.parametrize("durable", ["news/eu", "news"])
+def test_the_strongest_durability_of_a_topic_and_its_queues_acts_on_the_whole_call(
+    broker: rqttl.Broker, durable: str
+) -> None:
+    topic = broker.declare_topic("news")
+    queues = [topic.subscribe("eu"), topic.subscribe("us")]
+    broker.queue(durable).update(durability="replica")
+
+    with pytest.raises(NotReplicated, match=f"queue '{durable}': durability=replica is not confirmed") as told:
+        topic.enqueue_many([b"1", b"2"])
+
+    assert (told.value.confirmed, [type(one) for one in told.value.receipts]) == (0, [Receipt] * 2)
+    assert [[one.body for one in queue.peek()] for queue in queues] == [[b"1", b"2"]] * 2
+    topic.unbind("news/eu")
+    if durable == "news/eu":
+        assert topic.enqueue(b"3").id == queues[1].peek()[2].id
+
+
 @pytest.mark.usefixtures("_never")
 @pytest.mark.parametrize("how", CALLS)
 def test_a_call_returns_when_the_replica_has_its_messages(pair: Pair, pool: ThreadPoolExecutor, how: str) -> None:

@@ -113,6 +113,55 @@ def test_messages_whose_duplicates_would_be_known_are_sent_again_and_stored_once
         orders.enqueue_many([*batch[:3], b"without an id"], duplicate_window=window)
 
 
+@pytest.fixture
+def subscribed(broker: rqttl.Broker, orders: rqttl.Queue) -> list[rqttl.Queue]:
+    """Two subscriptions of the topic `news`."""
+    topic = broker.declare_topic("news")
+    return [topic.subscribe(name) for name in ("eu", "us")]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_copies_are_stored_once_and_sent_again_where_duplicates_would_be_known(
+    broker: rqttl.Broker, subscribed: list[rqttl.Queue], proxy: Proxy, fault: str
+) -> None:
+    """A reply of `publish` is lost."""
+    topic = broker.topic("news")
+    batch = [rqttl.Message(b"%d" % i, id=str(i)) for i in range(300)]
+    proxy.spoil(fault, script="publish")
+    receipts = topic.enqueue_many(batch, duplicate_window="1m")
+    proxy.spoil(fault, script="publish")
+    with pytest.raises(rqttl.OutcomeUnknown) as unknown:
+        topic.enqueue_many([rqttl.Message(b"300", id="300"), b"without an id"], duplicate_window="1m")
+
+    assert (unknown.value.queue, unknown.value.action) == ("news", "publish")
+    expected = [*(message.body for message in batch), b"300", b"without an id"]
+    assert [[one.body for one in queue.peek(1000)] for queue in subscribed] == [expected] * 2
+    assert [isinstance(one, rqttl.Receipt) and one.id for one in receipts] == [message.id for message in batch]
+    assert topic.stats().copies == 2 * len(expected)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("queues", [100, 1], ids=["at once", "in steps"])
+def test_passing_on_is_repeated_and_happens_once(
+    broker: rqttl.Broker,
+    subscribed: list[rqttl.Queue],
+    proxy: Proxy,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: str,
+    queues: int,
+) -> None:
+    monkeypatch.setattr("rqttl.flows.topics.QUEUES", queues)
+    topic, texts = broker.topic("news"), [b"%d" % i for i in range(3)]
+    topic.pause()
+    topic.enqueue_many(texts)
+    proxy.spoil(fault, fault, script="publish")
+
+    topic.resume()
+
+    assert [[one.body for one in queue.peek()] for queue in subscribed] == [texts] * 2
+    assert (topic.stats().ready, topic.stats().copies) == (0, 6)
+
+
 def test_messages_handed_out_for_good_may_be_lost_with_the_reply(orders: rqttl.Queue, proxy: Proxy) -> None:
     orders.enqueue(b"x")
     proxy.spoil("cut")
