@@ -24,6 +24,7 @@ AIO_CANNOT: dict[str, str] = {
     "test_consuming.py::test_acks_go_with_the_next_fetch_in_one_call": THREAD,
     "test_events.py::test_a_failure_is_told_by_the_class_of_its_exception": SYNC,
     "test_declaring.py::test_a_plan_that_broke_off_is_finished_by_the_next": SYNC,
+    "test_declaring.py::test_topics_of_a_plan_that_broke_off_at_any_step_are_finished_by_the_next": SYNC,
     **{
         f"test_events.py::test_a_lost_reply_and_other_options_after_it_make_no_success_a_failure[{how}]": SYNC
         for how in ("ack", "reject", "redrive")

@@ -111,6 +111,17 @@ def test_a_user_who_may_only_read_is_told_of_no_problem_without_one(
     assert everything(client) == before
 
 
+def test_a_user_who_may_only_read_sees_what_holds_the_messages_of_a_topic(client: redis.Redis, reader: Broker) -> None:
+    topic = Clocked(client).declare_topic("news")
+    topic.subscribe("eu", max_length=0, overflow="reject-publish")
+    topic.pause()
+    topic.enqueue(b"x")
+    topic.resume()
+
+    [held] = [one.result for one in examine(reader) if one.queue == "news"]
+    assert (held.startswith("1 message waits"), held.endswith(": news/eu is full")) == (True, True)
+
+
 def test_a_user_who_may_only_read_sees_damage_and_overdue_work(client: redis.Redis, reader: Broker) -> None:
     Clocked(client).declare_queue("late").enqueue(b"x", ttl="1s")
     Broker(client).declare_queue("bad")
