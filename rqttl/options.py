@@ -363,12 +363,14 @@ class QueueOptions(Mapping[str, Value | None]):
         """The fields of the record that scripts read: names and values in turn. `options` alone has all other options.
 
         `option_set` is `expiring` if the queue has a lifetime, `default` if it has no other option that every command
-        reads, `capped` with `max_leased`, else `custom`. A queue whose messages go on is in use, so it has no lifetime.
+        reads (where messages go on, `passing`), `capped` with `max_leased`, else `custom`. A queue whose messages go on
+        is in use, so it has no lifetime.
         """
         uses = {name: SCRIPT_OPTIONS[name] for name in self.non_default if name in SCRIPT_OPTIONS}
         passes_to = self.passes_to
         expires = not passes_to and (self.expires is not None or self.auto_delete_on_idle is not None)
-        kind = "expiring" if expires else "custom" if passes_to is not None or "always" in uses.values() else "default"
+        kind = "expiring" if expires else "custom" if "always" in uses.values() else "default"
+        kind = "passing" if kind == "default" and passes_to is not None else kind
         kind = "capped" if kind == "custom" and self.max_leased is not None else kind
         values: dict[str, Value] = {"option_set": kind, "overflow": str(self.overflow)}
         if passes_to is not None:

@@ -42,12 +42,13 @@ elseif items.malformed then
 elseif q.retry then
   return reply.refuse('retry')
 end
-local retry = copies.plan(q.copies, now, items)
-local name, limit, number = copies.refusing(q.copies)
+local planned, retry = copies.plan(q.copies, now, items)
+local name, limit, number
+if planned then name, limit, number = lazy(copies).refusing(q.copies) end
 if name then
   return reply.refuse('full', name, limit, number)
 elseif retry then
-  copies.make_room(q.copies, now)
+  lazy(copies).make_room(q.copies, now)
   return reply.refuse('retry')
 end
 

@@ -34,6 +34,7 @@ from rqttl.protocol.contract import FENCE, Script
 from rqttl.protocol.keys import LISTS, PARTS, STATES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from importlib.abc import Traversable  # importlib.resources.abc exists only from Python 3.11 on
 
 _LOOP = re.compile(r"^( *)for (\w+) in each\('(\w+)'\) do\n(.*?)^\1end\n", re.MULTILINE | re.DOTALL)
@@ -78,6 +79,9 @@ def _fill(script: str, body: str, variable: str, part: str) -> str:
 
 
 _RECORD = "last_id ready_bytes due_at has_waiters had_waiters drops_head targets ms serial prefix".split()  # noqa: SIM905  # a list of ten lines
+
+#: The fields of a queue that gets copies, beyond these.
+_COPY = ("name", "version", "numbers", "notes", "enqueued_before", "items")
 
 _TAG = re.compile(r"^-- @(\w+)[^\S\n]*(.*)$", re.MULTILINE)
 _HEADER = re.compile(r"\A(?:--.*\n)+")
@@ -244,15 +248,21 @@ def _plain(name: str, keys: list[str], args: list[str]) -> str:
     return f"do\nlocal call = redis.call\n{text}end\n"
 
 
+def _table(name: str, least: int, keys: list[str], has_rest: str, at: str = "", room: Iterable[str] = ()) -> str:
+    """The lines that make the table of a queue. Its keys stand behind `at`; `has_rest`: more than the `least` ones.
+
+    It has space for the fields that `record.open` and `append.next_seq` set, and for those of `room`: it never grows.
+    """
+    named = [f"{part} = KEYS[{at}{i}]" for i, part in enumerate(keys[:least], 1)]
+    named += [f"{field} = nil" for field in (*_RECORD, *room)]
+    rest = ", ".join(f"{name}.{part}" for part in keys[least:])
+    more = f"if {has_rest} then {rest} = unpack(KEYS, {at}{least + 1}, {at}{len(keys)}) end\n" if rest else ""
+    return f"local {name} = {{{', '.join(named)}}}\n{more}"
+
+
 def _bindings(least: int, keys: list[str], args: list[str], further: str) -> str:
     """The lines that name the positions of keys and arguments. `further` takes all other arguments."""
-    # space for the fields that `record.open` and `append.next_seq` set, so that the table never grows
-    room = [f"{field} = nil" for field in _RECORD]
-    named = [f"{part} = KEYS[{i}]" for i, part in enumerate(keys[:least], 1)]
-    lines = ["local q = {" + ", ".join(named + room) + "}"]
-    if keys[least:]:
-        into = ", ".join(f"q.{part}" for part in keys[least:])
-        lines.append(f"if KEYS[{least + 1}] then {into} = unpack(KEYS, {least + 1}, {len(keys)}) end")
+    lines = [_table("q", least, keys, f"KEYS[{least + 1}]")]
     named = [f"{word} = ARGV[{i}]" for i, word in enumerate(args, 1)]
     if further:
         named.append(f"{further} = {{unpack(ARGV, {len(args) + 1})}}")
@@ -297,8 +307,9 @@ def _link(name: str) -> Script:
     copied = " ".join(tags.get("copies", []))
     if copied:
         like = _link(copied)
-        parts = ", ".join(map(repr, like.keys))
-        body += f"q.copies = copies.bind(q, KEYS, {len(keys)}, {{{parts}}}, {like.least}, arg)\n"
+        table = _table("into", like.least, [*like.keys], f"size > {like.least}", "at + ", _COPY)
+        make = f"function(at, size)\n{table}return into\nend"
+        body += f"q.copies = copies.bind(q, KEYS, {len(keys)}, arg, {make}, {len(like.keys)})\n"
     other = tuple(_parts(tags.get("source", [])))
     if other:
         # a source that is a target, too, has one table for both

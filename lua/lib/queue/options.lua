@@ -15,7 +15,7 @@ function options.read(q)
   q.drops_head, q.dead_letter_refused = overflow == 'drop-head', overflow == 'reject-publish-dlx'
   q.max_deliveries, q.default_ttl, q.min_ttl = tonumber(max_deliveries), tonumber(default_ttl), tonumber(min_ttl)
   q.max_ttl, q.never_expire, q.window = tonumber(max_ttl), never_expire, tonumber(window)
-  q.passes_on = passes_on and not paused
+  q.passes_on, q.has_options = passes_on and not paused, true
   if paused or max_leased or rate then lazy(control).take(q, paused, max_leased, rate, burst) end
 end
 

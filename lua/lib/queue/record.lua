@@ -5,7 +5,8 @@ local record = {}
 
 --- Read the record. Returns a refusal, or nil and the values of the further fields that are named. It refuses if the
 -- queue is not there, if the caller knows other options, or if the lifetime of the queue has ended at `now` (nil: no
--- check). With `option_set` `default` no option matters here; with `expiring` the queue has a lifetime.
+-- check). With `option_set` `default` no option matters here, with `passing` only that messages go on. With `expiring`
+-- the queue has a lifetime.
 function record.open(q, version, now, ...)
   local m = redis.call('HMGET', q.meta, 'version', 'option_set', 'last_id', 'ready_bytes', 'due_at', 'has_waiters', ...)
   local found_version, option_set, last_id, ready_bytes, due_at, has_waiters = m[1], m[2], m[3], m[4], m[5], m[6]
@@ -16,7 +17,9 @@ function record.open(q, version, now, ...)
   end
   q.last_id, q.ready_bytes, q.due_at = last_id, tonumber(ready_bytes), tonumber(due_at)
   q.has_waiters, q.had_waiters, q.drops_head = has_waiters, has_waiters, true
-  if option_set ~= 'default' then
+  if option_set == 'passing' then
+    q.passes_on = true
+  elseif option_set ~= 'default' then
     lazy(options).read(q)
     if option_set == 'expiring' and lazy(queue_lifetime).read(q, now) then return 'queue_expired' end
   end
