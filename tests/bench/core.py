@@ -37,6 +37,7 @@ from tests.bench.measure import (
     slowest_call,
     xadd,
 )
+from tests.bench.publishing import publishing
 from tests.ports import free_port
 from tests.waiting import until
 
@@ -485,6 +486,7 @@ def main() -> None:
         scheduling,
         waiting_long,
         controlling,
+        publishing,
     )
     parts = {part.__name__: part for part in every}
     table = Table()

@@ -26,6 +26,7 @@ import rqttl
 from rqttl.types import Message
 
 BODY = bytes(range(200))
+LARGE = BODY * 5
 Work = Callable[[], object]
 ROUNDS = 3
 MOMENT = timedelta(milliseconds=1)
@@ -35,13 +36,14 @@ HOUR = timedelta(hours=1)
 class Workload(NamedTuple):
     """Work for so many messages. `prepare` gets a broker and the name of a new queue, and returns the work.
 
-    With `raw` it gets a client of redis-py in place of the broker.
+    With `raw` it gets a client of redis-py in place of the broker. A tree without the file `needs` cannot do it.
     """
 
     name: str
     messages: int
     prepare: Callable[[Any, str], Work]
     raw: bool = False
+    needs: str = ""
 
 
 def each(
@@ -200,6 +202,42 @@ def redrive(broker: rqttl.Broker, name: str) -> Work:
     return dead.redrive
 
 
+def publish(broker: rqttl.Broker, name: str, batch: int, queues: int, waits: bool = False) -> Work:
+    """Send batches to a topic, of which each queue gets all; with `waits` they wait in its log, and are passed on."""
+    topic = broker.declare_topic(name)
+    for i in range(queues):
+        topic.subscribe(f"{i:03}")
+    send: Work = partial(topic.enqueue, LARGE) if batch == 1 else partial(topic.enqueue_many, [LARGE] * batch)
+    if waits:
+        from rqttl.flows import topics  # an older tree has none
+        from rqttl.flows.steps import GetConfig
+        from rqttl.protocol import commands
+        from rqttl.store.driver import driver_of
+
+        driver = driver_of(broker)
+        known = driver.step(GetConfig(name))
+
+        def send() -> None:
+            driver.step(commands.enqueue_alike(known, [LARGE] * batch))
+            driver.perform(topics.pass_on(driver.keyspace, name))
+
+    send()
+    return lambda: [send() for _ in range(calls(batch, queues))]
+
+
+def calls(batch: int, queues: int) -> int:
+    """The calls of a workload with topics: small ones are many, as Lua clears up at some of them only."""
+    return max(5, 200 // (batch * queues))
+
+
+def _large(_: rqttl.Queue, count: int) -> Sequence[list[Message]]:
+    return [[Message(LARGE, id=f"{k}-order-{i:06d}") for i in range(100)] for k in range(count)]
+
+
+#: Sizes of batches, and numbers of queues; a message is a copy here.
+PUBLISHED = ((1, 1), (1, 3), (1, 10), (1, 100), (100, 1), (100, 3), (100, 10))
+_TOPICS = "rqttl/topic.py"
+
 WORKLOADS = (
     Workload("enqueue", 100, each(lambda queue, _: queue.enqueue(BODY))),
     Workload("enqueue of a value", 100, each(lambda queue, _: queue.enqueue({"item": 7}))),
@@ -233,6 +271,13 @@ WORKLOADS = (
     Workload("sweep of 250 leases", 250, sweep_leases),
     Workload("sweep of 250 dead letters", 250, sweep_expired),
     Workload("redrive of 100", 100, redrive),
+    Workload("enqueue of 1 kB, id", 200, each(lambda queue, id: queue.enqueue(LARGE, id=id), 200, _ids)),
+    Workload("enqueue_many of 100 of 1 kB, id", 1000, each(rqttl.Queue.enqueue_many, 10, _large)),
+    *(
+        Workload(f"publish {m} x {n}", calls(m, n) * m * n, partial(publish, batch=m, queues=n), needs=_TOPICS)
+        for m, n in PUBLISHED
+    ),
+    Workload("pass on 100 x 3", 1500, partial(publish, batch=100, queues=3, waits=True), needs=_TOPICS),
 )
 
 
