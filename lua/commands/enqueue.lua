@@ -31,7 +31,7 @@ local items = arg.form ~= '' and fast_path.no_default_ttl(q) and fast_path.measu
 if items.malformed then
   return lazy(reply).refuse('malformed', items.malformed)
 elseif q.retry then
-  return lazy(reply).refuse('retry')
+  return lazy(reply).again(q)
 end
 local limited = q.max_length or q.max_length_bytes
 if items.count < items.n or limited and lazy(limits).would_exceed(q, items.count, items.size) then
@@ -39,7 +39,7 @@ if items.count < items.n or limited and lazy(limits).would_exceed(q, items.count
   if items.step then items = lazy(batch).read(q, now, arg.batch, step, common) end
   plan = lazy(admission).decide(q, now, items)
   if not plan then
-    return lazy(reply).refuse('retry')
+    return lazy(reply).again(q)
   end
 end
 

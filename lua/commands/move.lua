@@ -35,7 +35,7 @@ local limit = plan and admission.limit(items)
 if limit or arg.dry ~= '' or found.n == 0 then
   return reply.ok(q, limit and 0 or found.n, found.looked, '', '', limit or '')
 elseif plan and not admission.make_way(q, now, plan) then
-  return reply.refuse('retry')
+  return reply.again(q)
 end
 memory.must_ask(q)
 if plan then store.all(q, now, items) end

@@ -40,7 +40,7 @@ if not items then
 elseif items.malformed then
   return reply.refuse('malformed', items.malformed)
 elseif q.retry then
-  return reply.refuse('retry')
+  return reply.again(q)
 end
 local planned, retry = copies.plan(q.copies, now, items)
 local name, limit, number
@@ -49,7 +49,7 @@ if name then
   return reply.refuse('full', name, limit, number)
 elseif retry then
   lazy(copies).make_room(q.copies, now)
-  return reply.refuse('retry')
+  return reply.again(q)
 end
 
 if waits then

@@ -27,7 +27,7 @@ if #letters > 0 then
   local items = redrive.read(q, q.source, now, letters)
   local plan = admission.decide(q, now, items)
   if not plan then
-    return reply.refuse('retry')
+    return reply.again(q)
   end
   memory.must_ask(q)
   results = store.all(q, now, items)

@@ -29,7 +29,7 @@ q.dead_letter_refused = false
 local items = redrive.read(q, {name = arg.source}, now, redrive.page(arg.letters))
 local plan = admission.decide(q, now, items)
 if not plan then
-  return reply.refuse('retry')
+  return reply.again(q)
 end
 memory.must_ask(q)
 store.all(q, now, items)

@@ -23,7 +23,7 @@ end
 local named = items.dedup_name and (q.window or q.remember)
 if named then lazy(dedup).mark_duplicates(q, now, items) end
 if q.retry then
-  return reply.refuse('retry')
+  return reply.again(q)
 end
 local results = schedule.put(q, now, items)
 if named then lazy(dedup).note(q, now, items) end

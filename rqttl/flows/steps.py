@@ -295,8 +295,9 @@ OUTDATED = frozenset(("stale", "not_found", "queue_expired"))
 def dispatch(command: Command, answered: Container[str] = (), reply: Reply | None = None) -> Flow[Ok | Refused]:
     """Run a command to its end. This is the only place that knows the protocol between scripts and flows.
 
-    After `ok` it handles the notes and returns the values. After `retry` it runs the command again. Any other refusal
-    is returned if its code is in `answered`, else it raises an error. `reply` is the reply to a first run.
+    After `ok` it handles the notes and returns the values. After `retry` it handles the notes, too, and runs the command
+    again. Any other refusal is returned if its code is in `answered`, else it raises an error. `reply` is the reply to a
+    first run.
     """
     while True:
         if reply is None:
@@ -314,6 +315,8 @@ def dispatch(command: Command, answered: Container[str] = (), reply: Reply | Non
             raise MalformedMessage(command.queue, int(answer.details[0]))
         if answer.code != "retry":
             raise ContractError(f"script {command.script.name}: unexpected refusal {answer.code!r}")
+        if answer.details:
+            yield HandleNotes(answer.details)
         reply = None
 
 

@@ -210,6 +210,7 @@ class _Passage(_Sending):
             if type(answer) is not Refused:
                 self._notes += answer.notes
             elif answer.code == "retry":
+                self._notes += answer.details
                 continue
             return answer
 

@@ -107,6 +107,16 @@ def test_each_of_the_four_reasons_moves_the_message_to_the_target_which_the_firs
     assert (bodies(queue), dead(queue), dropped(queue)) == ([], {reason: 1}, {})
 
 
+def test_a_target_is_listed_that_an_arrival_made_while_it_made_room(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", message_ttl="1s", max_length_bytes=300, dead_letter="d")
+    queue.enqueue_many([b"x"] * 300)
+    clocked.advance("1s")
+
+    queue.enqueue(b"x" * 300)  # the first call makes the target, and has to come again
+
+    assert (clocked.queues(), queue.stats().ready) == (["d", "q"], 1)
+
+
 @pytest.mark.spec("S-080")
 def test_a_target_that_was_deleted_is_created_again(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", dead_letter="d")

@@ -6,6 +6,11 @@ function reply.refuse(code, ...)
   return {'refused', code, ...}
 end
 
+--- Ask for the same call again, after what this one has done. It may have notes, too.
+function reply.again(q)
+  return {'refused', 'retry', unpack(q.notes or {})}
+end
+
 --- A success. Its notes tell the client what to do next.
 function reply.ok(q, ...)
   return {'ok', q.notes or '', ...}
