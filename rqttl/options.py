@@ -340,6 +340,11 @@ class QueueOptions(Mapping[str, Value | None]):
         """The queues to which messages go on, with the filter of each. `None` if consumers receive them here."""
         return {self.forwards_to: []} if self.forward_to else self.bindings
 
+    @property
+    def subscriptions(self) -> list[str]:
+        """The bound queues `<topic>/<name>`, which are deleted with their topic."""
+        return sorted(name for name in self.bindings or () if name.rpartition("/")[0] == self.queue)
+
     def check_source(self) -> None:
         """Raise `QueueForwards` for a queue from which nobody receives."""
         if self.passes_to is not None:

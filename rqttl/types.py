@@ -136,8 +136,8 @@ class QueueStats:
     `scheduled` messages have not arrived: `ready`, `ready_bytes` and the limits do not count them. `activated` counts
     those that have arrived, also in `enqueued`, and `cancelled` those that were cancelled.
 
-    `copies` counts what went on from here to other queues, from a topic each copy, and `unrouted` the messages that no
-    queue got.
+    Messages of a queue that `passes_on`, a topic or one with `forward_to`, go on to others: nobody receives them here.
+    `copies` counts what went on, from a topic each copy, and `unrouted` the messages that no queue got.
 
     `outgoing` has the number of dead letters on their way to queues in other slots of a cluster, by target; mostly it
     is empty. No other number, here or of the target, and no limit counts them.
@@ -185,6 +185,7 @@ class QueueStats:
     next_scheduled: datetime | None = None
     ends_at: datetime | None = None
     paused: bool = False
+    passes_on: bool = False
     next_by_rate: datetime | None = None
 
     @property

@@ -27,7 +27,7 @@ from rqttl.cli.common.settings import Settings, connecting
 #: is imported when its command is needed: imports take most of the time of a short command, and of a completion.
 SECTIONS = {
     "Messages": ("send", "receive", "peek", "message", "cancel", "reschedule"),
-    "Queues": ("queue", "dead", "policy", "operator-policy", "explain"),
+    "Queues": ("queue", "topic", "dead", "policy", "operator-policy", "explain"),
     "Deployments": ("apply", "export", "import"),
     "Operation": ("worker", "stats", "metrics", "doctor", "acl", "reaper", "server"),
     "More": ("demo", "completion"),

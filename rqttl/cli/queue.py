@@ -23,7 +23,9 @@ from rqttl.inspector.queues import (
     consumer_to_json,
     deaths,
     existing_names,
+    kinds,
     living_consumers,
+    marked,
     readable,
     running_reapers,
     to_json,
@@ -50,9 +52,10 @@ COLUMNS = ("queue", ">ready", ">leased", ">delayed", ">scheduled", ">bytes", ">o
 #: Of the consumers of a queue. `in flight` are messages, `oldest` is the one that was taken first.
 CONSUMERS = ("role", "program", "host", ">pid", "started", ">prefetch", ">in flight", "oldest")
 #: Counters in the order of a message's life.
-COUNTERS = ("cancelled", "activated", "enqueued", "delivered", "redelivered", "acked", "refused", "purged", "redriven")
-#: A mark behind the name of a queue.
-PAUSED = " (paused)"
+COUNTERS = (
+    *("cancelled", "activated", "enqueued", "delivered", "redelivered", "acked", "refused", "purged", "redriven"),
+    *("copies", "unrouted"),
+)
 #: The time at which the first message leaves a state, and what happens then, for people.
 EVENTS = {
     "leased": ("next_lease_end", "lease ends"),
@@ -85,7 +88,7 @@ def declare(name: str, as_json: bool, settings: Settings, **options: Any) -> Non
     """
     arguments = {option: value for option, value in options.items() if value is not None}
     with settings.using() as broker:
-        _check_adoption(broker, name, arguments)
+        check_adoption(broker, name, arguments)
         declared, in_force = broker.declare_queue(name, **arguments), None
         if as_json:
             with suppress(QueueNotFound):  # its --expires is over already
@@ -94,7 +97,7 @@ def declare(name: str, as_json: bool, settings: Settings, **options: Any) -> Non
     output.answer_either(document, f"queue {name} {DECLARED[declared.declared or 'existing']}", as_json=as_json)
 
 
-def _check_adoption(broker: Broker, name: str, options: Any) -> None:
+def check_adoption(broker: Broker, name: str, options: Any) -> None:
     """Raise `Refused` if only dead letters created the queue, and the options would end some of its messages."""
     adopted = broker.preview_declaration(name, **options)
     if adopted and (losses := _losses(adopted, ahead=True)):
@@ -123,6 +126,7 @@ def list_queues(queues: tuple[str, ...], quiet: bool, as_json: bool, settings: S
             names = sorted(stats)
         overdue = max((queue.overdue for queue in stats.values()), default=timedelta(0))
         reapers = running_reapers(broker) if overdue >= LATE else None
+        marks = {} if as_json else kinds(broker, stats)
     if as_json:
         output.answer_json([{"queue": name, **(to_json(stats[name]) if stats else {})} for name in names])
     elif not names:
@@ -134,7 +138,7 @@ def list_queues(queues: tuple[str, ...], quiet: bool, as_json: bool, settings: S
         later = together.scheduled > 0
         columns = [column for column in COLUMNS if later or column != ">scheduled"]
         total = [text.plural(len(names), "queue"), *_cells(together, later=later)] if len(names) > 1 else None
-        rows = [[f"{name}{PAUSED * stats[name].paused}", *_cells(stats[name], later=later)] for name in names]
+        rows = [[marked(name, stats[name], marks.get(name)), *_cells(stats[name], later=later)] for name in names]
         output.print_table(columns, rows, total)
     if overdue >= LATE:
         output.note(LateWork(overdue, reapers).advice)
@@ -182,7 +186,12 @@ def show(name: str, every: bool, utc: bool, as_json: bool, settings: Settings) -
         }
         output.answer_json(document)
         return
-    pairs = _facts(name, stats, explanation, now, utc=utc)
+    pairs = facts(name, stats, explanation, now, utc=utc)
+    if options.bindings is not None:
+        bound = text.plural(len(options.bindings), "queue")
+        pairs.insert(1, ("topic", f"messages go on to {bound}: `rqttl topic show {name}`"))
+    elif options.forwards_to:
+        pairs.insert(1, ("forwards", f"messages go on to {options.forwards_to}"))
     if node:
         replica = "with a replica" if node.replicated else "without a replica"
         pairs.insert(1, ("node", f"{node.address}, slot {node.slot}, {replica}"))
@@ -200,21 +209,20 @@ def show(name: str, every: bool, utc: bool, as_json: bool, settings: Settings) -
     output.print_pairs(_option_pairs(options, explanation, every=every))
 
 
-def _facts(
-    name: str, stats: QueueStats, explanation: Explanation, now: datetime, *, utc: bool
-) -> list[tuple[str, str]]:
+def facts(name: str, stats: QueueStats, explanation: Explanation, now: datetime, *, utc: bool) -> list[tuple[str, str]]:
+    """What the statistics of a queue say, for people."""
     time = partial(text.format_time, now=now, utc=utc)
     age = stats.oldest_ready_age
     oldest = f", the oldest from {time(now - age)}" if age is not None else ""
     pairs = [("queue", name)]
     if stats.paused:
-        source = explanation["paused"].source
-        pairs.append(("paused", f"consumers get nothing{'' if source == DECLARED_OPTION else f' ({source})'}"))
+        source, effect = explanation["paused"].source, "messages wait" if stats.passes_on else "consumers get nothing"
+        pairs.append(("paused", f"{effect}{'' if source == DECLARED_OPTION else f' ({source})'}"))
     pairs += [("ready", f"{text.format_count(stats.ready)} ({as_size(stats.ready_bytes)}){oldest}")]
     for state, (end, event) in EVENTS.items():
         n, at = getattr(stats, state), getattr(stats, end)
         first = f", the first {event} {time(at)}" if at else ""
-        if n or state != "scheduled":
+        if n or (state != "scheduled" and not stats.passes_on):
             most = explanation["max_leased"].value if state == "leased" else None
             pairs.append((state, f"{text.format_count(n)}{f' of at most {most:,}' if most else ''}{first}"))
     if stats.next_by_rate and stats.next_by_rate > now:
@@ -224,10 +232,12 @@ def _facts(
     if stats.outgoing:
         counts = [f"{text.plural(n, 'dead letter')} to {target}" for target, n in sorted(stats.outgoing.items())]
         pairs.append(("on their way", ", ".join(counts)))
-    pairs.append(("consumers", text.format_count(stats.consumers)))
+    if stats.consumers or not stats.passes_on:
+        pairs.append(("consumers", text.format_count(stats.consumers)))
     if stats.ends_at:
         pairs.append(("expires", f"{time(stats.ends_at)}, unless it is used"))
-    totals = [f"{text.format_count(n)} {counter}" for counter in COUNTERS if (n := getattr(stats, counter))]
+    words = {"copies": "copied"}
+    totals = [f"{text.format_count(n)} {words.get(one, one)}" for one in COUNTERS if (n := getattr(stats, one))]
     return [*pairs, ("so far", ", ".join(totals) or "-")]
 
 
@@ -463,19 +473,20 @@ def _of(queue: Queue, stats: Mapping[str, QueueStats]) -> QueueStats:
     return stats[queue.name]
 
 
-def _summary(stats: QueueStats) -> str:
+def summary(stats: QueueStats) -> str:
+    """What is in a queue, and who uses it."""
     states = [f"{text.format_count(n)} {state}" for state in get_args(State) if (n := getattr(stats, state))]
     users = [text.plural(stats.consumers, "consumer")] if stats.consumers else []
     return ", ".join((states or ["empty"]) + users)
 
 
-def _ask(verb: str, queues: Mapping[str, QueueStats], what: Callable[[QueueStats], str]) -> None:
-    """Ask about the queues that exist; without one, every action will be refused."""
+def _ask(verb: str, queues: Mapping[str, str]) -> None:
+    """Ask about the queues that exist, with what is lost of each; without one, every action will be refused."""
     if len(queues) == 1:
-        ((name, stats),) = queues.items()
-        output.confirm(f"{verb} {name} ({what(stats)})?")
+        ((name, loss),) = queues.items()
+        output.confirm(f"{verb} {name} ({loss})?")
     else:
-        losses = [f"{name}: {what(stats)}" for name, stats in queues.items()]
+        losses = [f"{name}: {loss}" for name, loss in queues.items()]
         output.confirm_losses(f"{verb} these {len(queues)} queues?", losses)
 
 
@@ -508,7 +519,7 @@ def purge(queues: tuple[str, ...], state: Purged, yes: bool, dry_run: bool, as_j
         if dry_run or not yes:
             stats = broker.stats(queues)
         if not dry_run and not yes:
-            _ask("Purge", stats, present)
+            _ask("Purge", {name: present(one) for name, one in stats.items()})
         key, removed = ("would_purge", "would be removed") if dry_run else ("purged", "removed")
         _for_each(
             broker,
@@ -532,31 +543,52 @@ def delete(
 ) -> None:
     """Delete queues with all their messages.
 
-    Messages in any state are gone: nothing is dead-lettered.
+    Messages in any state are gone: nothing is dead-lettered. With a topic go
+    its subscriptions, the queues TOPIC/NAME that are bound to it.
     """
     with settings.using() as broker:
         if dry_run or not yes:
             stats = broker.stats(queues)
+            subscriptions = _subscriptions(broker, stats)
+            losses = {name: _loss(one, subscriptions.get(name)) for name, one in stats.items()}
         if not dry_run and not yes:
-            _ask("Delete", stats, _summary)
+            _ask("Delete", losses)
 
         def act(queue: Queue) -> Result:
             if dry_run:
-                return _would_delete(queue.name, _of(queue, stats), **conditions)
+                ends = {queue.name: _of(queue, stats), **subscriptions.get(queue.name, {})}
+                return _would_delete(ends, **conditions)
             return {"deleted": True, "ready": queue.delete(**conditions)}
 
         def describe(queue: Queue, result: Result) -> str:
             if dry_run:
-                return f"queue {queue.name} would be deleted ({_summary(stats[queue.name])})"
+                return f"queue {queue.name} would be deleted ({losses[queue.name]})"
             return f"queue {queue.name} deleted, with {text.plural(result['ready'], 'ready message')}"
 
         _for_each(broker, queues, act, describe, as_json=as_json)
 
 
-def _would_delete(name: str, stats: QueueStats, *, if_unused: bool, if_empty: bool) -> Result:
-    """The result that `delete` would have. Raises `QueueInUse` as it would."""
-    if if_unused and stats.consumers:
-        raise QueueInUse(name, "if_unused", stats.consumers)
-    if if_empty and stats.depth:
-        raise QueueInUse(name, "if_empty", stats.depth)
-    return {"would_delete": True, **{name: getattr(stats, name) for name in (*get_args(State), "consumers")}}
+def _subscriptions(broker: Broker, stats: Mapping[str, QueueStats]) -> dict[str, Mapping[str, QueueStats]]:
+    """The subscriptions that are deleted with each topic among some queues."""
+    topics = [name for name, one in stats.items() if one.passes_on]
+    options = broker.options(topics) if topics else {}
+    return {name: broker.stats(one.subscriptions) for name, one in options.items() if one.subscriptions}
+
+
+def _loss(stats: QueueStats, subscriptions: Mapping[str, QueueStats] | None) -> str:
+    if not subscriptions:
+        return summary(stats)
+    number = text.plural(len(subscriptions), "subscription")
+    return f"{summary(stats)}; with {number}: {summary(aggregate(subscriptions.values()))}"
+
+
+def _would_delete(queues: Mapping[str, QueueStats], *, if_unused: bool, if_empty: bool) -> Result:
+    """The result that `delete` of the first queue, and of its subscriptions, would have. Raises as it would."""
+    for name, stats in queues.items():
+        if if_unused and stats.consumers:
+            raise QueueInUse(name, "if_unused", stats.consumers)
+        if if_empty and stats.depth:
+            raise QueueInUse(name, "if_empty", stats.depth)
+    total = aggregate(queues.values())
+    numbers = {name: getattr(total, name) for name in (*get_args(State), "consumers")}
+    return {"would_delete": True, **numbers, "subscriptions": list(queues)[1:]}

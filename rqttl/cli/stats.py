@@ -171,7 +171,7 @@ def sparkline(depths: Sequence[int], cells: int) -> str:
 
 
 #: Titles of columns that are left out where they have nothing to say.
-RARE = ("scheduled", "outgoing")
+RARE = ("scheduled", "outgoing", "copies", "unrouted", "copies/s", "unrouted/s")
 _CONTENTS = (
     Column("ready", 1, lambda row: text.format_count(row.stats.ready)),
     Column("leased", 9, lambda row: text.format_count(row.stats.leased)),
@@ -184,7 +184,7 @@ _USERS = (
     Column("cons", 11, lambda row: text.format_count(row.stats.consumers)),
     Column("overdue", 5, lambda row: text.format_age(row.stats.overdue) if row.stats.overdue else "0s"),
 )
-_RANKS = {"in": 2, "out": 3, "acked": 8, "expired": 7, "dead": 6, "refused": 12}
+_RANKS = {"in": 2, "out": 3, "acked": 8, "expired": 7, "dead": 6, "refused": 12, "copies": 4, "unrouted": 5}
 #: The columns of `stats`, with counters since the queue was created, and those of `stats --watch`.
 TOTALS = (*_CONTENTS, *(_counter(name, rank) for name, rank in _RANKS.items()), *_USERS)
 RATES = (*_CONTENTS, *(_rate(name, rank) for name, rank in _RANKS.items()), *_USERS)
@@ -197,7 +197,7 @@ def queue_table(
 
     Columns of zeros are left out first. A name that is too long is folded, or cut if `cut`.
     """
-    columns = [column for column in columns if column.title not in RARE or column.show(total) != "0"]
+    columns = [column for column in columns if column.title not in RARE or column.show(total) not in "0-"]
     cells = [[column.show(row) for column in columns] for row in (*rows, total)]
     widths = [max(map(len, texts)) for texts in zip((column.title for column in columns), *cells, strict=True)]
     zeros = [all(row[i] in ("0", "0s", "-") for row in cells) for i in range(len(columns))]
@@ -211,7 +211,7 @@ def queue_table(
         style = {"no_wrap": True, "min_width": min(widths[i], room)}
         table.add_column(columns[i].title, cells[-1][i], justify="right", **style)  # type: ignore[arg-type]  # as named
     for row, texts in zip(rows, cells, strict=False):
-        table.add_row(f"{row.name}{' (paused)' * row.stats.paused}", *(texts[i] for i in fitting))
+        table.add_row(views.marked(row.name, row.stats, row.kind), *(texts[i] for i in fitting))
     return table, [column.title for i, column in enumerate(columns) if i not in fitting]
 
 

@@ -247,7 +247,7 @@ def delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool) -
     yield from sweep(queue)
     while True:
         config: QueueConfig = yield GetConfig(queue)
-        subscriptions = [name for name in config.options.bindings or () if name.rpartition("/")[0] == queue]
+        subscriptions = config.options.subscriptions
         if subscriptions and (if_unused or if_empty):
             yield from _check_conditions(keyspace, [queue, *subscriptions], conditions)
         for name in subscriptions:

@@ -35,7 +35,7 @@ _LIVES = (("last_used_at", "expires"), ("last_active_at", "auto_delete_on_idle")
 #: The fields that show the existence of the queue and its end.
 LIFETIME = ("version", *[field for life in _LIVES for field in life], "on_expire", "emptied_last_id", "last_id")
 _STORED = ("ready_bytes", "due_at", "cursor", "lease_grants", "arrival_at", "compacted", "message_ttl", "outgoing_at")
-_CONTROLS = ("paused", "rate", "burst", "rate_next")
+_CONTROLS = ("paused", "passes_on", "rate", "burst", "rate_next")
 #: The fields that statistics need.
 STATISTICS = (*LIFETIME, *_STORED, *_CONTROLS, *COUNTERS, *_DEATHS.values(), *_DROPPED.values())
 
@@ -88,6 +88,7 @@ class Record:
             "dropped": {reason: self.number(field) for reason, field in _DROPPED.items()},
             "ends_at": None if end is None else as_datetime(end),
             "paused": "paused" in self.fields,
+            "passes_on": "passes_on" in self.fields,
             "next_by_rate": self._next_by_rate(),
         }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -52,20 +52,21 @@ def existing_names(broker: Broker, patterns: Sequence[str]) -> list[str]:
 class Snapshot:
     """The queues at one time. `reapers` is the number that runs, `None` if the user may not ask for it.
 
-    `away` is the error for queues whose node does not answer.
+    `away` is the error for queues whose node does not answer. `kinds` is that of topics and their like.
     """
 
     at: datetime
     queues: Mapping[str, QueueStats]
     reapers: int | None = None
     away: QueuesAway | None = None
+    kinds: Mapping[str, str] = field(default_factory=dict)
 
 
 def take_snapshot(broker: Broker, patterns: Sequence[str]) -> Snapshot:
     """The queues that match, as they are now. A name without a queue is left out. The queues are not swept."""
     at = broker.server_time()
     stats, away = readable(lambda: broker.stats(select_names(broker, patterns), sweep=False))
-    return Snapshot(at, stats, running_reapers(broker), away)
+    return Snapshot(at, stats, running_reapers(broker), away, kinds(broker, stats))
 
 
 def readable(ask: Callable[[], T]) -> tuple[T, QueuesAway | None]:
@@ -74,6 +75,19 @@ def readable(ask: Callable[[], T]) -> tuple[T, QueuesAway | None]:
         return ask(), None
     except QueuesAway as error:
         return error.found, error
+
+
+def kinds(broker: Broker, stats: Mapping[str, QueueStats]) -> dict[str, str]:
+    """What the queues are whose messages go on to others: `topic`, or `forwards`."""
+    names = [name for name, one in stats.items() if one.passes_on]
+    options = readable(lambda: broker.options(names))[0] if names else {}
+    return {name: "topic" if one.is_topic else "forwards" for name, one in options.items()}
+
+
+def marked(name: str, stats: QueueStats, kind: str | None = None) -> str:
+    """The name of a queue, with what is unusual about it in brackets."""
+    marks = ([kind] if kind else []) + ["paused"] * stats.paused
+    return f"{name} ({', '.join(marks)})" if marks else name
 
 
 def running_reapers(broker: Broker) -> int | None:
@@ -169,6 +183,7 @@ class Row:
     stats: QueueStats
     rates: Mapping[str, float] | None = None
     depths: Sequence[int] = ()
+    kind: str | None = None
 
 
 class LateWork(NamedTuple):
@@ -188,7 +203,7 @@ class LateWork(NamedTuple):
 
 
 def counters(stats: QueueStats) -> dict[str, int]:
-    """The counters that have rates: arrivals, deliveries, deaths, refusals."""
+    """The counters that have rates: arrivals, deliveries, deaths, refusals, and what topics do."""
     return {
         "in": stats.enqueued,
         "out": stats.delivered,
@@ -196,6 +211,8 @@ def counters(stats: QueueStats) -> dict[str, int]:
         "expired": stats.deaths.get("expired", 0),
         "dead": deaths(stats),
         "refused": stats.refused,
+        "copies": stats.copies,
+        "unrouted": stats.unrouted,
     }
 
 
@@ -243,8 +260,11 @@ class Trend:
 
     def rows(self) -> list[Row]:
         """The queues, sorted by name."""
-        queues = self.snapshot.queues
-        return [Row(name, queues[name], self._rates.get(name), tuple(self._depths[name])) for name in sorted(queues)]
+        queues, kinds = self.snapshot.queues, self.snapshot.kinds
+        return [
+            Row(name, queues[name], self._rates.get(name), tuple(self._depths[name]), kinds.get(name))
+            for name in sorted(queues)
+        ]
 
     def total(self, name: str) -> Row:
         """All queues together; the rates are the sums of all known rates."""

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.once
 
 #: What every argument is called, and a value for it. A new one needs a value here.
 VALUES = {"QUEUE": "orders", "ID": "x", "SHELL": "bash", "BODY": "x", "NAME": "orders", "PATTERN": "orders.#"}
-VALUES |= {"TO": "work"}
+VALUES |= {"TO": "work", "TOPIC": "news", "FILTER": "{}"}
 #: The files of commands that take one.
 _UNIT = Path(__file__).parents[1] / "unit"
 FILES = {
@@ -58,6 +58,7 @@ APART: dict[CommandPath, set[str]] = {
 #: Commands that print no answer which a program would read.
 NO_JSON: set[CommandPath] = {("completion",), ("worker",)}
 DESTRUCTIVE: set[CommandPath] = {("queue", "purge"), ("queue", "delete"), ("dead", "purge"), ("dead", "redrive")}
+DESTRUCTIVE |= {("topic", "unsubscribe")}
 DESTRUCTIVE |= {("message", verb) for verb in ("delete", "expire", "dead-letter")}
 
 #: Commands that look for what is wrong, and answer with it.
@@ -102,7 +103,9 @@ every = pytest.mark.parametrize("path", ALL, ids=named)
 leaves = pytest.mark.parametrize("path", LEAVES, ids=named)
 answering = pytest.mark.parametrize("path", ANSWERING, ids=named)
 on_redis = pytest.mark.parametrize("path", ON_REDIS, ids=named)
-with_queue = pytest.mark.parametrize("path", [path for path in ON_REDIS if "QUEUE" in names(path)], ids=named)
+with_queue = pytest.mark.parametrize(
+    "path", [path for path in ON_REDIS if "QUEUE" in names(path) and "TOPIC" not in names(path)], ids=named
+)
 
 
 # What commands have
@@ -140,10 +143,10 @@ def test_the_same_flag_means_the_same_everywhere() -> None:
     assert {flag: meaning for flag, meaning in meanings.items() if len(meaning) > 1} == {}
 
 
-@with_queue
+@on_redis
 def test_the_names_of_queues_are_completed(path: CommandPath) -> None:
     for name, one in zip(names(path), arguments(path), strict=True):
-        assert name != "QUEUE" or one._custom_shell_complete is complete_queues
+        assert name not in ("QUEUE", "TOPIC") or one._custom_shell_complete is complete_queues
 
 
 # What they print
@@ -162,7 +165,7 @@ def facts_of(value: object, name: str = "") -> Iterator[tuple[str, object]]:
 
 
 def set_up(broker: Broker, path: CommandPath = ()) -> None:
-    """A message `x` in the queue `orders`: dead, or scheduled; policies of that name, and a reaper that lives."""
+    """A message `x` in the queue `orders`: dead, or scheduled; policies of that name; a topic; a reaper that lives."""
     beat = Heartbeat(driver_of(broker).keyspace, "reaper", lambda _: reaper_details(Totals())).beat()
     driver_of(broker).perform(beat)
     broker.set_policy("orders", "other", {"lease": "1m"})
@@ -171,6 +174,12 @@ def set_up(broker: Broker, path: CommandPath = ()) -> None:
     if path in (("cancel",), ("reschedule",)):
         orders.enqueue(b"x", id="x", delay="1h")
     broker.declare_queue("work", dead_letter="orders").enqueue(b"x", id="x", ttl=0)
+    if path[:1] == ("topic",):
+        topic = broker.declare_topic("news")
+        if path[1] != "subscribe":
+            topic.subscribe("orders")
+        if path[1] in ("unbind", "show"):
+            topic.bind("orders")
 
 
 @answering

@@ -92,6 +92,8 @@ def _library_error(error: errors.RqttlError) -> str:
             ours, theirs = (format_value(OPTIONS[name], value) for value in values)  # type: ignore[arg-type]  # as read
             differences.append(f"{flag(name)} is {theirs}, not {ours}")
         return f"queue {error.queue!r} exists with other options ({'; '.join(differences)}): nothing was changed"
+    if isinstance(error, errors.QueueMismatch):
+        return str(error).replace("use set_filter()", "`rqttl topic set-filter` changes it")
     if isinstance(error, errors.QueueInUse):
         users = text.plural(error.count, "consumer" if error.condition == "if_unused" else "message")
         return f"queue {error.queue!r} was not deleted: it has {users}, and {flag(error.condition)} is given"
@@ -199,7 +201,7 @@ def _tls_hint(broker: Broker | None, message: str) -> str:
 _WORDS = {
     "send": "publish push enqueue put produce post add",
     "send --delay": "schedule eta countdown enqueue_in enqueue_at later",
-    "receive": "consume get pop dequeue fetch pull take read poll subscribe",
+    "receive": "consume get pop dequeue fetch pull take read poll",
     "receive --follow": "tail follow listen",
     "peek": "browse view messages",
     "queue declare": "create new make add define",
@@ -220,6 +222,14 @@ _WORDS = {
     "queue touch": "use keep renew",
     "queue pause": "stop disable hold suspend freeze",
     "queue resume": "start enable continue unpause unfreeze",
+    "topic": "exchange exchanges fanout pubsub sns topics route",
+    "topic declare": "create new make add define",
+    "topic subscribe": "subscription subscriptions join",
+    "topic unsubscribe": "leave",
+    "topic bind": "attach link binding bindings",
+    "topic unbind": "detach unlink",
+    "topic set-filter": "filter rule rules rebind setfilter",
+    "topic show": "info describe inspect get view ls list",
     "dead": "dlq dlx deadletter deadletters dead-letter dead-letters letters",
     "dead ls": "list all",
     "dead show": "info describe inspect get view",
