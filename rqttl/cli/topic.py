@@ -249,10 +249,9 @@ def set_filter(topic: str, name: str, rules: list[Rule], as_json: bool, settings
 def show(topic: str, utc: bool, as_json: bool, settings: Settings) -> None:
     """Show a topic and its bound queues.
 
-    The command prints what waits at the topic, and its counters: copied
-    are those in bound queues, unrouted messages were wanted by none. The numbers of
-    a queue are of all its messages, also those from elsewhere. The command only
-    reads. `rqttl queue show` shows the options, too.
+    What waits at the topic comes first, then its counters: copied are copies in
+    bound queues, unrouted are messages that none of them wanted. The numbers of
+    a queue are of all its messages. The command only reads.
     """
     with _using(settings, topic, looks=True) as broker:
         bindings = _bindings(broker, topic)
