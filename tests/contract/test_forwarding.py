@@ -50,7 +50,7 @@ def test_a_message_moves_in_one_step_and_keeps_its_id_headers_and_deadline(clock
     receipts.append(source.enqueue(b"3", id="x"))
 
     assert called.count("publish") == 2
-    assert set(called) <= {"publish", "lookup"}
+    assert "enqueue" not in called
     views = target.peek()
     assert [(view.body, view.headers, view.expires_at) for view in views] == [
         (b"1", {"kind": "a"}, at(60_000)),
@@ -184,18 +184,18 @@ def test_a_chain_has_any_length(clocked: Clocked) -> None:
 @pytest.mark.spec("A-025", "S-091")
 def test_dead_letters_go_on_also_after_the_death_of_a_client_and_to_the_queues_of_a_topic(clocked: Clocked) -> None:
     topic = clocked.declare_topic("dead")
-    subscriptions = [topic.subscribe(name, {"death.queue": name}) for name in ("a", "b")]
+    subscriptions = [topic.subscribe(name, {"death.queue": f"dead/of/{name}"}) for name in ("a", "b")]
     clocked.declare_queue("dead/box", forward_to="dead")
-    queues = [clocked.declare_queue(name, dead_letter="dead/box") for name in ("a", "b")]
+    queues = [clocked.declare_queue(f"dead/of/{name}", dead_letter="dead/box") for name in ("a", "b")]
     for queue in queues:
-        queue.enqueue(queue.name.encode())
+        queue.enqueue(queue.name[-1].encode())
         dies(clocked, one(queue).reject)
     assert bodies(clocked.queue("dead/box")) == [b"a", b"b"]
 
     reap(clocked, 2_000)
 
     assert contents([clocked.queue("dead/box"), topic, *subscriptions]) == [[], [], [b"a"], [b"b"]]
-    assert subscriptions[1].peek()[0].deaths[0].queue == "b"
+    assert subscriptions[1].peek()[0].deaths[0].queue == "dead/of/b"
 
 
 # Refusals and circles
@@ -215,9 +215,9 @@ def test_dead_letters_go_on_also_after_the_death_of_a_client_and_to_the_queues_o
         (lambda b: b.topic("t").update(forward_to="y"), "'t' is a topic: bind 'y' to it"),
         (lambda b: b.set_policy("p", "#", {"forward_to": "y"}), "declare it for each queue"),
         (lambda b: b.set_policy("p", "#", {"forward-to": "y"}, operator=True), "declare it for each queue"),
-        (lambda b: b.queue("t/c").update(forward_to="a"), "come back: 't/c' > 'a' > 't/b' > 't' > 't/c'$"),
-        (lambda b: b.queue("t/c").preview_update(forward_to="a"), "come back: 't/c' > 'a' > 't/b' > 't' > 't/c'$"),
-        (lambda b: b.declare_queue("gone", forward_to="to-gone"), "come back: 'gone' > 'to-gone' > 'gone'"),
+        (lambda b: b.queue("t/c").update(forward_to="t/a"), "come back: 't/c' > 't/a' > 't/b' > 't' > 't/c'$"),
+        (lambda b: b.queue("t/c").preview_update(forward_to="t/a"), "come back: 't/c' > 't/a' > 't/b' > 't' > 't/c'$"),
+        (lambda b: b.declare_queue("t/gone", forward_to="t/to"), "come back: 't/gone' > 't/to' > 't/gone'"),
     ],
 )
 def test_a_refused_target_is_named_with_the_rule_and_changes_nothing(
@@ -226,8 +226,8 @@ def test_a_refused_target_is_named_with_the_rule_and_changes_nothing(
     topic = clocked.declare_topic("t")
     topic.subscribe("c", "never")
     clocked.declare_queue("t/b", forward_to="t")
-    clocked.declare_queue("a", forward_to="t/b")
-    clocked.declare_queue("to-gone", forward_to="gone")
+    clocked.declare_queue("t/a", forward_to="t/b")
+    clocked.declare_queue("t/to", forward_to="t/gone")
     before = everything(client)
 
     with pytest.raises((InvalidOption, InvalidPolicy), match=rule):
@@ -290,7 +290,7 @@ def test_a_topic_sees_a_circle_over_forwards_and_a_second_declaration_must_be_eq
     desk = topic.subscribe("desk", forward_to="{queue}/box")
     assert (clocked.declare_queue("news/desk", forward_to="{queue}/box").declared) == "existing"
     with pytest.raises(QueueMismatch, match="forward_to"):
-        clocked.declare_queue("news/desk", forward_to="other")
+        clocked.declare_queue("news/desk", forward_to="news/other")
     clocked.declare_queue("news/back", forward_to="news")
     with pytest.raises(InvalidInput, match="come back: 'news' > 'news/back' > 'news'; unbind"):
         topic.bind("news/back")
