@@ -1,8 +1,10 @@
 """Queues with `forward_to`: each message goes on to one other queue, once and in order."""
 
-import logging
+import os
+import random
 from collections.abc import Callable
-from itertools import pairwise
+from contextlib import suppress
+from itertools import count, pairwise
 from typing import Any
 
 import pytest
@@ -19,11 +21,12 @@ from rqttl import (
     QueueForwards,
     QueueFull,
     QueueMismatch,
+    Topic,
 )
 from rqttl.store.driver import driver_of
 from rqttl.testing.fake import ClockedBroker
 from tests.contract.clocked import START, Clocked, at
-from tests.contract.looks import bodies, dead, dropped, one, places, taken
+from tests.contract.looks import bodies, dead, dropped, one, taken
 from tests.contract.test_passing_on import contents, dies, reap
 from tests.contract.test_topics import consumed
 from tests.contract.test_waking import Waiters, waiters
@@ -64,19 +67,12 @@ def test_a_message_moves_in_one_step_and_keeps_its_id_headers_and_deadline(clock
 
 
 @pytest.mark.spec("S-089")
-@pytest.mark.parametrize("how", ["receive", "receive_many", "consume", "run", "of several"])
-def test_nobody_receives_from_it_and_the_error_says_where_its_messages_go(clocked: Clocked, how: str) -> None:
+@pytest.mark.parametrize("call", [lambda q: q.receive(), lambda q: q.receive_many(3), consumed, lambda q: q.run(print)])
+def test_nobody_receives_from_it_and_the_error_says_where_its_messages_go(clocked: Clocked, call: Any) -> None:
     source, _ = chain(clocked, "q", "q/next")
-    calls: dict[str, Callable[[], object]] = {
-        "receive": lambda: source.receive(wait="1s"),
-        "receive_many": lambda: clocked.queue("q").receive_many(3),
-        "consume": lambda: consumed(source, wait="1s"),
-        "run": lambda: source.run(print, wait="1s"),
-        "of several": lambda: clocked.receive(["q"]),
-    }
 
     with pytest.raises(QueueForwards, match=r"^queue 'q' forwards its messages: receive from 'q/next'$") as told:
-        calls[how]()
+        call(source)
 
     assert (told.value.to, told.value.is_topic) == (("q/next",), False)
 
@@ -126,14 +122,15 @@ def test_the_first_message_makes_a_missing_target_and_the_next_one_a_deleted_tar
     source.enqueue_many([b"1", b"2", b"3"])
     target = clocked.queue("q/next")
     assert (clocked.queues(), bodies(target), target.options().max_length) == (["q", "q/next"], [b"2", b"3"], 2)
-    assert clocked.declare_queue("q/next", lease="1m").declared == "adopted"
+    assert clocked.declare_queue("q/next", forward_to="q/last").declared == "adopted"
+    assert contents([target, clocked.queue("q/last")]) == [[], [b"2", b"3"]]
     Clocked(redis_of(clocked)).queue("q/next").delete()
     source.enqueue(b"4")
     clocked.queue("q/next").delete()
     source.enqueue(b"5", delay="1ms")
     reap(clocked, 1)
 
-    assert (bodies(target), target.options().lease, source.stats().copies) == ([b"5"], 30_000, 5)
+    assert (bodies(target), target.options().forward_to, source.stats().copies) == ([b"5"], None, 5)
 
 
 @pytest.mark.spec("S-092")
@@ -345,25 +342,84 @@ def test_consumers_that_wait_learn_at_once_that_the_queue_forwards(broker: Broke
     assert waiter.result(timeout=60).body == b"y"
 
 
-def test_what_waits_in_a_queue_that_is_adopted_goes_on(clocked: Clocked) -> None:
-    clocked.declare_queue("origin", dead_letter="q").enqueue(b"x", ttl=0)
-    clocked.queue("q").enqueue(b"y")
+# Random graphs
 
-    source, target = clocked.declare_queue("q", forward_to="q/next"), clocked.queue("q/next")
-
-    assert (contents([source, target]), len(places(target))) == ([[], [b"x", b"y"]], 2)
+GRAPHS = int(os.environ.get("RQTTL_TEST_GRAPHS", "12"))
 
 
-def test_a_consumer_of_several_queues_logs_one_that_forwards_and_goes_on(
-    clocked: Clocked, caplog: pytest.LogCaptureFixture
-) -> None:
-    chain(clocked, "q", "q/next")[0].enqueue(b"x")
+def random_graph(broker: Broker, chance: random.Random) -> list[Queue]:
+    """Queues and topics that forward, bind and bury into each other at random, where no rule forbids it."""
+    names = [f"g/{number}" for number in range(chance.randint(2, 9))]
+    queues: list[Queue] = []
+    for name in names:
+        options: dict[str, Any] = {}
+        if chance.random() < 0.3:
+            options["message_ttl"] = chance.choice(["1ms", "2s"])
+        if chance.random() < 0.3:
+            overflow = chance.choice(["drop-head", "reject-publish"])
+            options |= {"max_length": chance.randint(1, 3), "overflow": overflow}
+        make = broker.declare_topic if chance.random() < 0.3 else broker.declare_queue
+        queues.append(make(name, **options))
+    for queue in chance.sample(queues, len(queues)):
+        with suppress(InvalidInput):
+            if isinstance(queue, Topic):
+                for name in chance.sample(names, chance.randint(0, len(names))):
+                    with suppress(InvalidInput):
+                        queue.bind(name, chance.choice([None, "a.*", {"unmatched": True}]))
+            elif chance.random() < 0.5:
+                queue.update(forward_to=chance.choice(names))
+            else:
+                queue.update(dead_letter=chance.choice([*names, "{queue}/late"]))
+    return queues
 
-    with caplog.at_level(logging.WARNING), clocked.consume(["q", "q/next"], wait="1m") as deliveries:
-        for delivery in deliveries:
-            delivery.ack()
 
-    assert [line for line in caplog.messages if "'q'" in line] == [
-        "queue 'q' forwards its messages: receive from 'q/next'; looking again every 5 s"
-    ]
-    assert clocked.queue("q/next").stats().acked == 1
+def passes_on(queue: Queue) -> bool:
+    return queue.options().passes_to is not None
+
+
+def used_at_random(clocked: Clocked, queues: list[Queue], chance: random.Random) -> int:
+    """Send and receive at random. Returns the number of messages that were taken."""
+    taken_in = 0
+    for _ in range(chance.randint(5, 25)):
+        queue = chance.choice(queues)
+        messages = [
+            Message(b"x", chance.choice([None, "0ms", "3s"]), delay=chance.choice([None, "2s"]), subject=subject)
+            for subject in chance.choices(["a.b", "c"], k=chance.randint(1, 4))
+        ]
+        taken_in += sum(not isinstance(one, QueueFull) for one in queue.enqueue_many(messages))
+        if chance.random() < 0.3 and not passes_on(queue):
+            for delivery in queue.receive_many(3):
+                getattr(delivery, chance.choice(["ack", "nack", "reject"]))()
+        if chance.random() < 0.3:
+            reap(clocked, chance.choice([0, 1, 1_000]))
+    return taken_in
+
+
+@pytest.mark.spec("C-45")
+@pytest.mark.parametrize("seed", range(GRAPHS))
+def test_in_any_graph_every_message_ends_and_is_counted(clocked: Clocked, seed: int) -> None:
+    chance = random.Random(seed)
+    sent, queues = used_at_random(clocked, random_graph(clocked, chance), chance), list[Queue]()
+
+    for turn in count():
+        reap(clocked, 1_000)
+        queues = [clocked.queue(name) for name in clocked.queues()]
+        if not any(queue.stats().depth for queue in queues):
+            break
+        assert turn < 60, contents(queues)
+        for queue in queues:
+            if not passes_on(queue):
+                queue.ack_many(queue.receive_many(100))
+
+    enqueued = arrivals = 0
+    for queue in queues:
+        stats, deaths = queue.stats(), sum(queue.stats().deaths.values())
+        enqueued += stats.enqueued
+        # a copy that would go back to where its message died is counted as dropped, too
+        circles = stats.dropped.get("cycle", 0) if passes_on(queue) else 0
+        arrivals += stats.copies + deaths - sum(stats.dropped.values()) + circles
+        if not passes_on(queue):
+            assert stats.enqueued == stats.acked + deaths
+        elif queue.options().forward_to:
+            assert stats.enqueued == stats.copies + circles + deaths
+    assert enqueued == sent + arrivals
