@@ -81,7 +81,7 @@ def export(as_json: bool, settings: Settings) -> None:
 
 @click.group(epilog="\b\nExample: rqttl import rabbitmq definitions.json --dry-run")
 def import_group() -> None:
-    """Import queues and policies from another broker."""
+    """Import queues, topics and policies from another broker."""
 
 
 def _add(name: str, reader: str, example: str, details: str) -> None:
@@ -141,9 +141,9 @@ _add(
     "servicebus",
     "read_resources",
     "queues.json",
-    "Import queues of Service Bus.\n\n"
-    "FILE is the JSON of `az servicebus queue list`, or an ARM template with plain values; - is stdin. Each "
-    "namespace of it becomes a namespace.",
+    "Import queues and topics of Service Bus.\n\n"
+    "FILE is the JSON of `az servicebus queue list`, of topics, subscriptions and rules in the same list, or an ARM "
+    "template with plain values; - is stdin. Each namespace of it becomes a namespace.",
 )
 
 

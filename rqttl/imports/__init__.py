@@ -1,1 +1,1 @@
-"""Definitions of other brokers, read as queues and policies of rqttl. Nothing here does I/O."""
+"""Definitions of other brokers, read as queues, topics and policies of rqttl. Nothing here does I/O."""

@@ -49,7 +49,8 @@ class Note:
 class ImportedDeployment:
     """The queues and policies of one vhost, namespace or broker.
 
-    `queues` maps each name to arguments of `declare_queue`: options in snake_case, durations as text with a unit.
+    `queues` maps each name to arguments of `declare_queue`: options in snake_case, durations as text with a unit. That
+    of a topic has `bindings`, too: a filter for each bound queue.
     `policies` and `operator_policies` map each name to the keys of a deployment file: `pattern`, `syntax`, `priority`,
     `apply-to` and `definition`, whose options are in kebab-case. `namespace` is a valid namespace for it, and no other
     deployment of the import has the same one.
@@ -210,8 +211,12 @@ class NameTable:
     refused: Mapping[str, str]
 
     @classmethod
-    def of(cls, sources: Iterable[str], longest: int = MAX_NAME) -> NameTable:
-        """Translate distinct names. A name that rqttl allows stays. Translations that meet another name are refused."""
+    def of(cls, sources: Iterable[str], longest: int = MAX_NAME, taken: Iterable[str] = ()) -> NameTable:
+        """Translate distinct names. A name that rqttl allows stays. Translations that meet another name are refused.
+
+        So is one that is `taken` by a queue or a topic of the file.
+        """
+        others = frozenset(taken)
         translations = {source: translate(source, longest) for source in sources}
         uses = Counter(translations.values())
         names: dict[str, str] = {}
@@ -219,6 +224,8 @@ class NameTable:
         for source, name in translations.items():
             if not name:
                 refused[source] = f"the name has no character that a name in rqttl may have: {_RULE}"
+            elif name in others:
+                refused[source] = f"a queue or a topic of the file has the name {name!r}: rename one of them"
             elif source == name or uses[name] == 1:
                 names[source] = name
             else:

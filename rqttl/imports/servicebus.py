@@ -1,35 +1,52 @@
-"""Queues of Azure Service Bus: an ARM template with plain values, or the JSON of `az servicebus … list`."""
+"""Queues and topics of Azure Service Bus: an ARM template with plain values, or the JSON of `az servicebus … list`."""
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
-from rqttl.errors import InvalidImport
+from rqttl.errors import InvalidImport, InvalidInput
+from rqttl.filters import SUBJECT, Rule
 from rqttl.imports.notes import Imported, ImportedDeployment, NameTable, Notes, namespaces, rows, translate
+from rqttl.imports.routes import Routes, both, one_of
 from rqttl.imports.source import at, load, member, read, read_duration, read_flag
+from rqttl.imports.sql import read_sql
 from rqttl.units import as_text
 
-#: The longest name of a queue whose dead-letter queue `{queue}/dead` has a valid name, too.
+#: The longest name of a queue whose dead-letter queue `{queue}/dead` has a valid name, too; and of a topic whose
+#: subscriptions are such queues: `{topic}/`, and the 50 characters of a name.
 _LONGEST = 128 - len("/dead")
+_LONGEST_TOPIC = _LONGEST - 51
 _PROVIDER = "microsoft.servicebus/"
 _EXPRESSION = re.compile(r"\[(?!\[).*\]", re.DOTALL)
 _DEPLOY = "deploy the template, and import the JSON of `az servicebus queue list`"
-_NAMESPACE = re.compile(r"/namespaces/([^/]+)/", re.IGNORECASE)
+_NAMESPACE = re.compile(r"/namespaces/(.+)", re.IGNORECASE)
 #: Members of a resource that the import reads.
 _READ = frozenset({"type", "name", "properties", "resources", "condition"})
 _DUPLICATES, _WINDOW = "requiresDuplicateDetection", "duplicateDetectionHistoryTimeWindow"
-_EXPIRED, _FORWARD = "deadLetteringOnMessageExpiration", "forwardDeadLetteredMessagesTo"
+_EXPIRED, _DEAD, _FORWARD = "deadLetteringOnMessageExpiration", "forwardDeadLetteredMessagesTo", "forwardTo"
+_IDLE = "autoDeleteOnIdle"
+_QUEUE, _TOPIC, _SUBSCRIPTION = "namespaces/queues", "namespaces/topics", "namespaces/topics/subscriptions"
+_RULE = f"{_SUBSCRIPTION}/rules"
+#: System properties of a message, by their names in small letters, as headers.
+_HEADERS = {
+    name.lower(): name
+    for name in ("contentType", "correlationId", "messageId", "replyTo", "replyToSessionId", "sessionId", "to")
+} | {"label": SUBJECT, "subject": SUBJECT}
 #: What the values of properties are that need more than a row of the table.
 _KINDS: Mapping[str, Callable[[object, str], Any]] = {
     _DUPLICATES: read_flag,
     _EXPIRED: read_flag,
+    _DEAD: partial(read, str),
     _FORWARD: partial(read, str),
     "status": partial(read, str),
 }
+#: The kind of a queue, a topic or a subscription, and its names in small letters with slashes between them.
+_Key: TypeAlias = tuple[str, str]
 #: The name of a namespace that a parameter gives, and the type of a template within a template.
 _PARAMETER, _NESTED = re.compile(r"\[parameters\('([^']+)'\)\]"), "microsoft.resources/deployments"
 
@@ -43,18 +60,31 @@ class _Resource:
     segments: tuple[str, ...]
     body: Mapping[str, Any]
 
+    @property
+    def word(self) -> str:
+        """The last word of the type, as one of its kind."""
+        return self.kind.rpartition("/")[2].removesuffix("s")
+
+    @property
+    def subject(self) -> str:
+        """The resource in a note."""
+        return f"{self.word} {'/'.join(self.segments)!r}"
+
 
 @dataclass
 class _Namespace:
-    """The queues and topics of a namespace. Service Bus compares names without case: the keys are in small letters."""
+    """The queues, topics and subscriptions of a namespace, and the rules by subscription.
+
+    Service Bus compares names without case, so the keys are in small letters.
+    """
 
     name: str
-    queues: dict[str, _Resource] = field(default_factory=dict)
-    topics: set[str] = field(default_factory=set)
+    entities: dict[_Key, _Resource] = field(default_factory=dict)
+    rules: dict[str, list[_Resource]] = field(default_factory=lambda: defaultdict(list))
 
 
 def read_resources(text: str) -> Imported:
-    """Read the text of an ARM template, or of the answer of `az servicebus queue list`.
+    """Read the text of an ARM template, or of the answer of `az servicebus queue list`, or of several in one list.
 
     Raises `InvalidImport`, which names the place of a fault. What an expression of a template computes is left out,
     with a note. Each queue's options are valid for `declare_queue`.
@@ -72,7 +102,9 @@ def read_resources(text: str) -> Imported:
     for resource in _resources(listed, place, None, notes):
         _sort(resource, by_name, notes)
     valid = namespaces(namespace.name for namespace in by_name.values())
-    deployments = {one.name: _deployment(one, valid[one.name], notes) for one in by_name.values()}
+    deployments = {
+        one.name: ImportedDeployment(_Reader(one, notes).read(), namespace=valid[one.name]) for one in by_name.values()
+    }
     return Imported(deployments, tuple(notes.found))
 
 
@@ -144,38 +176,35 @@ def _is_deployed(kind: str, name: str, body: Mapping[str, Any], notes: Notes) ->
 
 def _segments(kind: str, name: str, body: Mapping[str, Any], place: str, parent: _Resource | None) -> tuple[str, ...]:
     """A name for each word of the type. The names of queues and topics may have slashes of their own."""
-    namespace = _NAMESPACE.search(str(body.get("id", "")))
-    if namespace:  # the answer of `az` has the last part of the name only
-        return (namespace[1], name)
-    words = kind.count("/")
-    segments = (*parent.segments, name) if parent else tuple(name.split("/", words - 1))
+    words, parts = kind.count("/"), name.split("/")
+    last = len(parts) - max(words - 2, 0)
+    segments = (*parent.segments, name) if parent else (parts[0], "/".join(parts[1:last]), *parts[last:])[:words]
+    if found := _NAMESPACE.search(str(body.get("id", ""))):
+        # the answer of `az` has the last part of the name only, and `~` for a slash in an id
+        segments = (*(part.replace("~", "/") for part in found[1].split("/")[:-1:2]), name)
     if len(segments) < words or not all(segments):
         raise InvalidImport(at(place, "name"), f"expected a name of {words} parts with / between them")
     return segments
 
 
 def _sort(resource: _Resource, by_name: dict[str, _Namespace], notes: Notes) -> None:
-    """Keep a queue for later, because others may name it. Note any other resource."""
-    kind, name, last = resource.kind, resource.segments[0], resource.kind.rpartition("/")[2]
+    """Keep a queue, a topic or a part of one for later, because others may name it. Note any other resource."""
+    kind, name = resource.kind, resource.segments[0]
     namespace = by_name.setdefault(name.lower(), _Namespace(name))
+    key, about = (kind, "/".join(resource.segments[1:]).lower()), notes.about(resource.subject)
     if kind == "namespaces":
-        notes = notes.about(f"namespace {name!r}")
-        notes.taken("name", name, "a deployment of its own")
-        _note_rest(resource, _READ - {"properties"}, notes)
-    elif kind == "namespaces/queues":
-        spelling = resource.segments[1].lower()
-        if spelling in namespace.queues:
-            first = namespace.queues[spelling].place
-            raise InvalidImport(at(resource.place, "name"), f"expected each queue once: {first} has this name, too")
-        namespace.queues[spelling] = resource
+        about.taken("name", name, "a deployment of its own")
+        _note_rest(resource, _READ - {"properties"}, about)
+    elif kind == _RULE:
+        namespace.rules["/".join(resource.segments[1:3]).lower()].append(resource)
+    elif kind in (_QUEUE, _TOPIC, _SUBSCRIPTION):
+        if first := namespace.entities.get(key):
+            rule = f"expected each {resource.word} once: {first.place} has this name, too"
+            raise InvalidImport(at(resource.place, "name"), rule)
+        namespace.entities[key] = resource
     else:
-        if kind == "namespaces/topics":
-            namespace.topics.add(resource.segments[1].lower())
-        table = rows("servicebus resource")
-        row = table.get(kind, table.get(last))
-        text = row.text if row else "rqttl has nothing like it: it is about the server"
-        about = notes.about(f"{last.removesuffix('s')} {'/'.join(resource.segments)!r}")
-        about.add("left out", "", None, text, costs=last == "subscriptions")
+        row = rows("servicebus resource").get(kind.rpartition("/")[2])
+        about.left_out("", None, row.text if row else "rqttl has nothing like it: it is about the server")
 
 
 def _note_rest(resource: _Resource, read: frozenset[str], notes: Notes) -> None:
@@ -183,56 +212,174 @@ def _note_rest(resource: _Resource, read: frozenset[str], notes: Notes) -> None:
         notes.left_out(", ".join(unread), None, "it is about Azure only")
 
 
-def _deployment(namespace: _Namespace, valid: str, notes: Notes) -> ImportedDeployment:
-    names = NameTable.of((one.segments[1] for one in namespace.queues.values()), _LONGEST)
-    queues = {}
-    for resource in namespace.queues.values():
-        notes = notes.about(f"queue {'/'.join(resource.segments)!r}")
-        if name := names.take(resource.segments[1], "queue", notes):
-            _Queue(resource, name, namespace, names, notes).read()
-            if (options := notes.queue(name)) is not None:
-                queues[name] = options
-    return ImportedDeployment(queues, namespace=valid)
+def _given(resource: _Resource, notes: Notes) -> tuple[dict[str, Any], str]:
+    """The properties of a resource, with their place: those of `properties`, or its own ones as `az` prints them."""
+    body, is_flat = resource.body, "properties" not in resource.body
+    listed = body.keys() - _READ - rows("servicebus azure").keys() if is_flat else set()
+    given = {key: body[key] for key in listed} if is_flat else member(body, "properties", resource.place, dict, {})
+    _note_rest(resource, _READ | listed, notes)
+    place = resource.place if is_flat else at(resource.place, "properties")
+    return {key: value for key, value in sorted(given.items()) if value is not None}, place
 
 
-class _Queue:
-    """Reads the properties of one queue: those of `properties`, or of the resource itself as `az` prints them."""
+class _Reader:
+    """Reads one namespace: its queues, then its topics, then their subscriptions."""
 
-    def __init__(self, resource: _Resource, name: str, namespace: _Namespace, names: NameTable, notes: Notes) -> None:
-        body, place = resource.body, resource.place
-        is_flat = "properties" not in body
-        self.place = place if is_flat else at(place, "properties")
-        listed = body.keys() - _READ - rows("servicebus azure").keys() if is_flat else set()
-        given = {key: body[key] for key in listed} if is_flat else member(body, "properties", place, dict, {})
-        self.properties = {key: value for key, value in sorted(given.items()) if value is not None}
-        _note_rest(resource, _READ | listed, notes)
-        self.name, self.namespace, self.names, self.notes = name, namespace, names, notes
+    def __init__(self, namespace: _Namespace, notes: Notes) -> None:
+        self._rules, self._entities, self._notes = namespace.rules, namespace.entities, notes
+        self.routes = Routes()
+        self.names: dict[_Key, str | None] = {}
+        self.options: dict[_Key, Mapping[str, object]] = {}
+
+    def read(self) -> dict[str, Mapping[str, object]]:
+        """The queues and topics of a deployment."""
+        entities, tables = self._entities, {}
+        for kind, longest in ((_QUEUE, _LONGEST), (_TOPIC, _LONGEST_TOPIC), (_SUBSCRIPTION, _LONGEST)):
+            sources = {key: self._source(one) for key, one in entities.items() if key[0] == kind}
+            tables[kind] = NameTable.of(sources.values(), longest, filter(None, self.names.values()))
+            self.names |= {key: tables[kind].names.get(source) for key, source in sources.items()}
+        for key, one in sorted(entities.items(), key=lambda item: list(tables).index(item[0][0])):
+            about = self._notes.about(one.subject)
+            if not (source := self._source(one)):
+                about.lost("", None, "the subscription is not imported: its topic is not, or is not in the file")
+            elif name := tables[key[0]].take(source, one.word, about):
+                _Entity(one, name, self, about).read()
+                if (options := about.queue(name)) is not None:
+                    self.options[key] = options
+                    self._route(key, name, about)
+        for path in self._rules.keys() - {path for kind, path in entities if kind == _SUBSCRIPTION}:
+            for rule in self._rules[path]:
+                self._notes.about(rule.subject).lost("", None, "the file has no such subscription")
+        return self.routes.deployed({str(self.names[key]): options for key, options in self.options.items()})
+
+    def _source(self, one: _Resource) -> str:
+        """The name of the source; that of a subscription behind the name of its topic in rqttl, if it has one."""
+        if one.kind != _SUBSCRIPTION:
+            return one.segments[1]
+        topic = self.names.get(_topic_of(one))
+        return f"{topic}/{one.segments[2]}" if topic else ""
+
+    def target(self, path: str) -> str | None:
+        """The name of a queue or topic to which others forward; `None` if it is refused."""
+        keys = [key for key in ((_QUEUE, path.lower()), (_TOPIC, path.lower())) if key in self._entities]
+        return self.names[keys[0]] if keys else translate(path, _LONGEST)
+
+    def _route(self, key: _Key, name: str, notes: Notes) -> None:
+        """Bind a subscription by its rules. A topic has bindings, even if there are none."""
+        if key[0] == _TOPIC:
+            self.routes.add_topic(name)
+        if key[0] != _SUBSCRIPTION:
+            return
+        topic, rules = self.names[_topic_of(self._entities[key])] or "", self._rules[key[1]]
+        if not rules:
+            self.routes.bind(topic, name, notes, "rules", None, lambda: None)
+        for rule in rules:
+            about = notes.about(rule.subject)
+            properties, place = _given(rule, about)
+            for unknown in sorted(properties.keys() - {"filterType", "sqlFilter", "correlationFilter", "action"}):
+                about.left_out(unknown, properties[unknown], "it is not a documented setting")
+            action = properties.get("action")
+            if isinstance(action, dict) and action.get("sqlExpression"):
+                about.lost("action", action, "rqttl changes no messages: the sender does, or a handler")
+            correlated = str(properties.get("filterType", "")).lower() == "correlationfilter"
+            setting, read = ("correlationFilter", _correlation) if correlated else ("sqlFilter", _sql)
+            make = partial(read, properties.get(setting), at(place, setting))
+            self.routes.bind(topic, name, about, setting, properties.get(setting), make)
+
+
+def _topic_of(subscription: _Resource) -> _Key:
+    return _TOPIC, subscription.segments[1].lower()
+
+
+def _sql(body: object, place: str) -> list[Rule]:
+    return read_sql(member(read(dict, body, place), "sqlExpression", place, str), _header)
+
+
+def _header(parts: Sequence[str]) -> str:
+    """The header of a property in SQL, whose scope is `user` unless it is given."""
+    scope, name = parts[0].lower() if len(parts) > 1 else "user", ".".join(parts[1:] or parts)
+    if scope == "sys":
+        scope, name = "user" if name.lower() in _HEADERS else scope, _HEADERS.get(name.lower(), name)
+    if scope != "user":
+        raise InvalidInput(f"a message of rqttl has no {'.'.join(parts)}")
+    return name
+
+
+def _correlation(body: object, place: str) -> list[Rule]:
+    rules: list[Rule] = [{}]
+    for key, value in read(dict, body, place).items():
+        if value is None or key == "requiresPreprocessing":
+            continue
+        name = _HEADERS.get(key.lower())
+        if name is None and key != "properties":
+            raise InvalidInput(f"a message of rqttl has no {key}")
+        for header, wanted in ({name: value} if name else read(dict, value, at(place, key))).items():
+            if isinstance(wanted, str) and _EXPRESSION.fullmatch(wanted):
+                raise InvalidInput(f"the import computes no expressions: {_DEPLOY}")
+            rules = both(rules, [one_of(header, [wanted])])
+    return rules
+
+
+class _Entity:
+    """Reads the properties of one queue, topic or subscription."""
+
+    def __init__(self, resource: _Resource, name: str, reader: _Reader, notes: Notes) -> None:
+        self.properties, self.place = _given(resource, notes)
+        self.resource, self.name, self.reader, self.notes = resource, name, reader, notes
+        self.is_topic = resource.kind == _TOPIC
 
     def read(self) -> None:
         """Take each property, or note why not."""
         notes, properties = self.notes, self.properties
-        for key, value in [*properties.items()]:
-            if isinstance(value, str) and _EXPRESSION.fullmatch(value):
-                notes.lost(key, properties.pop(key), f"the import computes no expressions: {_DEPLOY}")
-            elif key in _KINDS:
-                del properties[key]
-                with notes.reading(key, value):
-                    properties[key] = _KINDS[key](value, at(self.place, key))
+        self._check()
         for key, value in properties.items():
-            row = rows("servicebus").get(key)
+            section = "servicebus topic" if self.is_topic and key in rows("servicebus topic") else "servicebus"
+            row = rows(section).get(key)
             if row is None or not row.by_code:
-                notes.take_setting("servicebus", key, key, value, at(self.place, key))
+                notes.take_setting(section, key, key, value, at(self.place, key))
+        self._status()
+        self._duplicates()
+        if not self.is_topic:
+            self._of_queue()
+
+    def _of_queue(self) -> None:
+        """Take what a topic does not have, with the defaults."""
+        notes, properties = self.notes, self.properties
         for key, option, default in (("lockDuration", "lease", "1m"), ("maxDeliveryCount", "max_deliveries", 10)):
             if key not in properties:
                 notes.take(option, default, key, None, because="the default of Service Bus")
-        if "maxSizeInMegabytes" not in properties:
+        if self.resource.kind == _SUBSCRIPTION:
+            self._lifetime()
+        elif "maxSizeInMegabytes" not in properties:
             notes.left_out("maxSizeInMegabytes", None, "Service Bus has a limit by default; rqttl sets none unasked")
         if "max_length_bytes" in notes.options:
             because = "a full queue of Service Bus refuses messages"
             notes.take("overflow", "reject-publish", "maxSizeInMegabytes", None, because=because)
-        self._status()
-        self._duplicates()
-        self._dead_letters(self._forward() if _FORWARD in properties else None)
+        if target := self._target(_FORWARD):
+            self.reader.routes.forward(self.name, target, notes, _FORWARD, properties[_FORWARD])
+        dead = self._target(_DEAD)
+        if dead == self.name:
+            notes.lost(_DEAD, properties[_DEAD], "a queue cannot be its own target")
+        elif dead:
+            notes.translated(_DEAD, properties[_DEAD], f"dead letters go to {dead!r} at once")
+        self._dead_letters(dead if dead != self.name else None)
+
+    def _check(self) -> None:
+        """Leave only properties whose values can be read."""
+        for key, value in [*self.properties.items()]:
+            if isinstance(value, str) and _EXPRESSION.fullmatch(value):
+                self.notes.lost(key, self.properties.pop(key), f"the import computes no expressions: {_DEPLOY}")
+            elif key in _KINDS:
+                del self.properties[key]
+                with self.notes.reading(key, value):
+                    self.properties[key] = _KINDS[key](value, at(self.place, key))
+
+    def _lifetime(self) -> None:
+        """The lifetime of a subscription: without one of its own that of its topic."""
+        idle = self.reader.options.get(_topic_of(self.resource), {}).get("auto_delete_on_idle")
+        if idle and "auto_delete_on_idle" not in self.notes.options:
+            because = "that of its topic; time without a receive counts, whatever arrives"
+            self.notes.take("auto_delete_on_idle", idle, _IDLE, self.properties.get(_IDLE), because=because)
 
     def _status(self) -> None:
         status = self.properties.get("status")
@@ -241,7 +388,7 @@ class _Queue:
         word = status.lower()
         if word == "active":
             self.notes.taken("status", status, "")
-        elif word in ("receivedisabled", "disabled"):
+        elif word in ("receivedisabled", "disabled") and not self.is_topic:
             self.notes.take("paused", True, "status", status)
         if word not in ("active", "receivedisabled"):
             text = "rqttl stops no senders of a queue: stop them, or limit their rights in Redis"
@@ -263,22 +410,16 @@ class _Queue:
         if text is not None:
             self.notes.left_out(_WINDOW, text, f"it does nothing without {_DUPLICATES}")
 
-    def _forward(self) -> str | None:
-        """The queue that gets the dead letters, if the source forwards them to one."""
-        forward: str = self.properties[_FORWARD]
-        known = self.namespace.queues.get(forward.lower())
-        target = self.names.names.get(known.segments[1]) if known else translate(forward, _LONGEST)
-        if not target or forward.lower() in self.namespace.topics:
-            self.notes.lost(_FORWARD, forward, f"{forward!r} is not a queue of the import: rqttl has no topics yet")
-        elif target == self.name:
-            self.notes.lost(_FORWARD, forward, "a queue cannot be its own target")
-        else:
-            self.notes.translated(_FORWARD, forward, f"dead letters go to {target!r} at once")
-            return target
-        return None
+    def _target(self, setting: str) -> str | None:
+        """The queue or topic to which a setting forwards, if it is one of the import, or not in the file."""
+        forward = self.properties.get(setting)
+        target = self.reader.target(forward) if forward else None
+        if forward and not target:
+            self.notes.lost(setting, forward, f"{forward!r} is not imported")
+        return target
 
     def _dead_letters(self, forward: str | None) -> None:
-        used = self.names.names.values()
+        used = self.reader.names.values()
         own = [word for word in ("dead", "dead-letters", "deadletterqueue") if f"{self.name}/{word}" not in used]
         expired = self.properties.get(_EXPIRED)
         target = forward or (f"{{queue}}/{own[0]}" if own else None)

@@ -462,6 +462,21 @@ def test_each_vhost_becomes_a_namespace(run: Run, client: redis.Redis) -> None:
     assert tenant.queue("orders").options()["max_deliveries"] == 11
 
 
+def test_an_imported_exchange_gives_messages_to_its_queues(run: Run, client: redis.Redis) -> None:
+    assert run("import", "rabbitmq", CLUSTER, "--yes").exit_code == 0
+    broker = Broker(client)
+
+    events = broker.topic("events")
+    assert set(events.bindings()) == {"orders", "invoices", "dead"}
+    for subject in ("order.created", "invoice.created", "other"):
+        events.enqueue(subject.encode(), subject=subject)
+    broker.topic("by-header").enqueue(b"a report", headers={"format": "pdf"})
+
+    names = ("orders", "invoices", "graveyard", "reports")
+    found = [[message.body for message in broker.queue(name).peek()] for name in names]
+    assert found == [[b"order.created"], [b"invoice.created"], [b"other"], [b"a report"]]
+
+
 def test_one_vhost_goes_into_a_chosen_namespace(run: Run, client: redis.Redis) -> None:
     run("--namespace", "shop", "import", "rabbitmq", CLUSTER, "--only", "/tenant one", "--yes")
 

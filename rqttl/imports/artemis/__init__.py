@@ -1,7 +1,7 @@
-"""The broker.xml of Apache ActiveMQ Artemis, read as queues and policies.
+"""The broker.xml of Apache ActiveMQ Artemis, read as queues, topics and policies.
 
-An `address-setting` becomes a policy with syntax `wildcard`: matching and merging are those of Artemis. An anycast
-queue becomes a queue. Each other element is noted, with the reason why it is left out.
+An `address-setting` becomes a policy with syntax `wildcard`: matching and merging are those of Artemis. A queue becomes
+a queue, and a multicast address a topic. Each other element is noted, with the reason why it is left out.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from collections.abc import Iterator
 
 from rqttl.checks import check_queue_name
 from rqttl.errors import InvalidImport, InvalidName
-from rqttl.imports.artemis.policies import Addresses, AnycastQueue, Policies
+from rqttl.imports.artemis.policies import Addresses, BrokerQueue, Policies
+from rqttl.imports.artemis.topics import Routing, topic_names
 from rqttl.imports.artemis.xml import Node, parse, read_value
 from rqttl.imports.notes import Imported, ImportedDeployment, Notes, rows
 from rqttl.text import format_value
 
 _INCLUDED = "the import reads one file: put the elements of the included file here"
-_SECTIONS = ("wildcard-addresses", "literal-match-markers", "addresses", "address-settings")
+_SECTIONS = ("wildcard-addresses", "literal-match-markers", "addresses", "address-settings", "diverts")
 #: The wildcard syntax of matches, that of rqttl, too.
 _SAME = {"delimiter": ".", "any-words": "#", "single-word": "*"}
 #: Parts of names of settings whose values stay out of notes.
 _SECRET = ("password", "user", "codec")
-_MULTICAST = "a multicast queue gets a copy of each message, and rqttl has no topics: senders name one queue"
 
 
 def read_broker(text: str | bytes) -> Imported:
@@ -33,11 +33,13 @@ def read_broker(text: str | bytes) -> Imported:
     core = _core(root, notes.about("configuration"))
     first = {child.name: child for child in reversed(core.children) if not child.foreign}
     _check_wildcards(first, notes.about("wildcard-addresses"))
-    addresses = _read_addresses(first.get("addresses"), notes)
-    addresses |= {f"jms.queue.{queue.name}": [queue] for queue in _jms_queues(root, addresses, notes)}
-    policies = Policies(addresses)
-    policies.add_settings(first.get("address-settings"), notes)
+    multicast: dict[str, Notes] = {}
+    addresses = _read_addresses(first.get("addresses"), multicast, notes)
+    addresses |= {f"jms.queue.{queue.name}": [queue] for queue in _jms_queues(root, addresses, multicast, notes)}
     queues = [queue for queues in addresses.values() for queue in queues]
+    topics = topic_names(multicast, queues)
+    policies = Policies(addresses, topics)
+    policies.add_settings(first.get("address-settings"), notes)
     for queue in queues:
         policies.add_queue(queue)
     for child in core.children:
@@ -52,7 +54,10 @@ def read_broker(text: str | bytes) -> Imported:
     if core.text:
         notes.left_out("", core.text, "it is text outside of an element")
     name = (first["name"].text if "name" in first else "") or "artemis"
-    deployment = ImportedDeployment({queue.name: {} for queue in queues}, policies.as_mapping())
+    routing = Routing(queues, topics, policies)
+    for node in first["diverts"].children if "diverts" in first else ():
+        routing.divert(node, notes.about(f"{node.name} {node.attributes.get('name', '')!r}"))
+    deployment = ImportedDeployment(routing.queues(), policies.as_mapping())
     return Imported({name: deployment}, tuple(notes.found))
 
 
@@ -72,13 +77,15 @@ def _core(root: Node, notes: Notes) -> Node:
     return cores[0]
 
 
-def _jms_queues(root: Node, addresses: Addresses, notes: Notes) -> Iterator[AnycastQueue]:
-    """The queues of an element `jms` of Artemis 1, whose addresses begin with `jms.queue.`."""
+def _jms_queues(root: Node, addresses: Addresses, multicast: dict[str, Notes], notes: Notes) -> Iterator[BrokerQueue]:
+    """The queues of an element `jms` of Artemis 1, whose addresses begin with `jms.queue.`. Adds its topics."""
     names = {queue.name for queues in addresses.values() for queue in queues}
     for node in (node for child in root.children if child.name == "jms" for node in child.children):
         about = notes.about(f"jms: {node.name} {node.attributes.get('name', '')!r}")
-        if node.name != "queue":
-            about.lost("", "", _MULTICAST if node.name == "topic" else "it is not a queue")
+        if node.name == "topic":
+            multicast[node.attribute("name")] = about
+        elif node.name != "queue":
+            about.lost("", "", "it is neither a queue nor a topic")
         elif queue := _queue(node, f"jms.queue.{node.attribute('name')}", names, notes.about("jms")):
             yield queue
 
@@ -122,9 +129,12 @@ def _shown(node: Node) -> str:
     return "" if node.children or any(word in node.name for word in _SECRET) else text
 
 
-def _read_addresses(section: Node | None, notes: Notes) -> dict[str, list[AnycastQueue]]:
-    """The anycast queues of `addresses`. Raises `InvalidImport` for a queue or an address without a name."""
-    by_address: dict[str, list[AnycastQueue]] = {}
+def _read_addresses(section: Node | None, multicast: dict[str, Notes], notes: Notes) -> dict[str, list[BrokerQueue]]:
+    """The queues of `addresses`. Adds to the multicast addresses, each with its notes.
+
+    Raises `InvalidImport` for a queue or an address without a name.
+    """
+    by_address: dict[str, list[BrokerQueue]] = {}
     names: set[str] = set()
     for node in section.children if section else ():
         if node.name != "address":
@@ -135,13 +145,16 @@ def _read_addresses(section: Node | None, notes: Notes) -> dict[str, list[Anycas
         if address in by_address:
             about.left_out("", "", "an earlier element has the same name")
             continue
-        queues = [_queue(queue, address, names, about) for queue in _anycast(node, about)]
+        if any(child.name == "multicast" for child in node.children):
+            multicast[address] = about
+        found = _queues_of(node, about)
+        queues = [_queue(queue, address, names, about, multicast=kind == "multicast") for kind, queue in found]
         by_address[address] = [queue for queue in queues if queue is not None]
     return by_address
 
 
-def _anycast(node: Node, notes: Notes) -> Iterator[Node]:
-    """The elements of the anycast queues of an address. Everything else is noted."""
+def _queues_of(node: Node, notes: Notes) -> Iterator[tuple[str, Node]]:
+    """The elements of the queues of an address, with the kind of each. Everything else is noted."""
     for name in node.attributes.keys() - {"name"}:
         notes.left_out(name, node.attributes[name], "it is not a documented attribute")
     if not node.children:
@@ -150,19 +163,16 @@ def _anycast(node: Node, notes: Notes) -> Iterator[Node]:
         if child.name not in ("anycast", "multicast"):
             notes.left_out(child.name, child.text, "it is not a documented setting")
             continue
-        if not child.children:
-            reason = _MULTICAST if child.name == "multicast" else "it has no queues yet: declare one with this name"
-            notes.left_out(child.name, "", reason)
+        if not child.children and child.name == "anycast":
+            notes.left_out(child.name, "", "it has no queues yet: declare one with this name")
         for queue in child.children:
             if queue.name != "queue":
                 notes.left_out(queue.name, queue.text, "it is not a queue")
-            elif child.name == "anycast":
-                yield queue
             else:
-                notes.about(f"{notes.subject}: queue {queue.attribute('name')!r}").lost("", "", _MULTICAST)
+                yield child.name, queue
 
 
-def _queue(node: Node, address: str, names: set[str], notes: Notes) -> AnycastQueue | None:
+def _queue(node: Node, address: str, names: set[str], notes: Notes, *, multicast: bool = False) -> BrokerQueue | None:
     written = node.attribute("name")
     notes = notes.about(f"{notes.subject}: queue {written!r}")
     try:
@@ -174,11 +184,11 @@ def _queue(node: Node, address: str, names: set[str], notes: Notes) -> AnycastQu
         notes.left_out("", "", f"an earlier queue has the name {name!r}, too")
         return None
     names.add(name)
-    if written == address:
+    if written == address or multicast:
         notes.taken("name", written, f"queue {name!r}")
     else:
         notes.translated("name", written, f"queue {name!r}; senders name the queue, not the address")
-    ring_size = None
+    ring_size, filter = None, ""
     settings = [(name, value, f"{node.place}/@{name}") for name, value in node.attributes.items()]
     settings += [(child.name, child.attributes.get("string", child.text), child.place) for child in node.children]
     for setting, value, place in settings:
@@ -187,8 +197,10 @@ def _queue(node: Node, address: str, names: set[str], notes: Notes) -> AnycastQu
                 ring_size = read_value("whole", value, place)
                 became = f"max-length: {ring_size}, overflow: drop-head; a policy for this queue alone has them"
                 notes.translated(setting, value, became if ring_size >= 0 else "max-length: none")
+        elif setting == "filter" and multicast:
+            filter = value
         elif setting == "address":
             notes.taken(setting, value, "the address is that of the element around it")
         elif setting != "name":
             notes.take_setting("artemis queue", setting, setting, value, place)
-    return AnycastQueue(name, address, ring_size, notes)
+    return BrokerQueue(name, address, multicast, ring_size, filter, notes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,17 +38,22 @@ _STARS = (
 
 Options = dict[str, object]
 Settings = Mapping[str, Any]
-#: The anycast queues by the names of their addresses, as the file writes these.
-Addresses = Mapping[str, "Sequence[AnycastQueue]"]
+#: The queues by the names of their addresses, as the file writes these.
+Addresses = Mapping[str, "Sequence[BrokerQueue]"]
 
 
 @dataclass(frozen=True, slots=True)
-class AnycastQueue:
-    """A queue of rqttl, with its address and its `ring-size` (`None` if it has none)."""
+class BrokerQueue:
+    """A queue of rqttl, with its address and its `ring-size` (`None` if it has none).
+
+    A multicast queue gets a copy of each message to its address that `filter` lets pass; empty: all.
+    """
 
     name: str
     address: str
+    multicast: bool
     ring_size: int | None
+    filter: str
     notes: Notes
 
 
@@ -81,8 +86,8 @@ class _Made:
 class Policies:
     """The policies of a file, in the order of the file."""
 
-    def __init__(self, addresses: Addresses) -> None:
-        self._addresses = addresses
+    def __init__(self, addresses: Addresses, topics: Collection[str]) -> None:
+        self._addresses, self._topics = addresses, topics
         self._made: dict[str, _Made] = {}
         self._numbers: Counter[str] = Counter()  # of policies that would have the same name
 
@@ -156,15 +161,17 @@ class Policies:
         if settings.get(f"auto-create-{kind}-resources"):
             before, after = settings.get(f"{kind}-queue-prefix", prefix), settings.get(f"{kind}-queue-suffix", "")
             return f"{before}{{queue}}{after}"
-        text, remarks[f"{kind}-address"] = self._queue_of(address)
+        text, remarks[f"{kind}-address"] = self.queue_of(address)
         return text
 
-    def _queue_of(self, address: str) -> tuple[str, str]:
-        """The queue that gets the dead letters for an address, and a remark on it."""
+    def queue_of(self, address: str) -> tuple[str, str]:
+        """The queue or topic that gets the dead letters for an address, and a remark on it."""
         _, qualified, queue = address.partition("::")
         if qualified:
             return queue, "the queue of the fully qualified name"
         queues = self._addresses.get(address)
+        if address in self._topics:
+            return address, "the topic of the address"
         if queues is None:
             return address, "no such address is in the file; the first dead letter makes the queue"
         if not queues:
@@ -172,7 +179,7 @@ class Policies:
         more = f"; the address has {len(queues)} queues, and this is the first" if len(queues) > 1 else ""
         return queues[0].name, f"the queue of the address {address!r}{more}"
 
-    def add_queue(self, queue: AnycastQueue) -> None:
+    def add_queue(self, queue: BrokerQueue) -> None:
         """Add what the policies lack for one queue: the settings of its address, and its ring size."""
         needed, present = self._merged(queue.address), self._merged(queue.name)
         if queue.ring_size is not None and queue.ring_size >= 0:

@@ -11,7 +11,9 @@ from rqttl.imports.notes import Imported, ImportedDeployment, NameTable, Notes, 
 from rqttl.imports.rabbitmq import definitions
 from rqttl.imports.rabbitmq.definitions import Binding, Queue, Setting, VHost, settings_of
 from rqttl.imports.rabbitmq.policies import TakenPolicies
+from rqttl.imports.rabbitmq.topics import KEYLESS, Topics
 from rqttl.imports.source import load, read
+from rqttl.policies.policy import NONE
 from rqttl.text import plain_whole
 
 _LEASES = (
@@ -48,7 +50,8 @@ def _deployment(vhost: VHost, version: tuple[int, ...] | None, namespace: str, n
     """The queues and policies of a vhost. Notes every field of each."""
     reasons = {name: _reason_against(queue) for name, queue in vhost.queues.items()}
     names = NameTable.of(name for name, reason in reasons.items() if not reason)
-    dead_letters = _DeadLetters(vhost, names)
+    topics = Topics(vhost, names)
+    dead_letters = _DeadLetters(vhost, names, topics.names)
 
     def read_definition(definition: Mapping[str, Setting], notes: Notes) -> None:
         _take(definition, notes, "")
@@ -56,7 +59,7 @@ def _deployment(vhost: VHost, version: tuple[int, ...] | None, namespace: str, n
 
     policies = TakenPolicies(vhost.policies, read_definition, notes)
     operators = TakenPolicies(vhost.operator_policies, read_definition, notes)
-    queues = {}
+    queues: dict[str, Mapping[str, object]] = {}
     for queue in vhost.queues.values():
         about = notes.about(f"vhost {queue.vhost!r}: queue {queue.name!r}")
         if reasons[queue.name]:
@@ -77,7 +80,9 @@ def _deployment(vhost: VHost, version: tuple[int, ...] | None, namespace: str, n
                 _take_default_limit(version, about)
             if (options := about.queue(name)) is not None:
                 queues[name] = options
-    return ImportedDeployment(queues, policies.as_file(), operators.as_file(), namespace)
+    return ImportedDeployment(
+        topics.add_to(queues, policies, notes), policies.as_file(), operators.as_file(), namespace
+    )
 
 
 def _reason_against(queue: Queue) -> str:
@@ -125,22 +130,22 @@ def _take_default_limit(version: tuple[int, ...] | None, notes: Notes) -> None:
 
 
 class _Unresolved(ValueError):  # named for the event, as the errors of rqttl
-    """No single queue gets the dead letters. The text says why."""
+    """No single queue, and no topic, gets the dead letters. The text says why."""
 
 
 class _DeadLetters:
-    """Finds target queues in one vhost."""
+    """Finds target queues and topics in one vhost."""
 
-    def __init__(self, vhost: VHost, names: NameTable) -> None:
+    def __init__(self, vhost: VHost, names: NameTable, topics: NameTable) -> None:
         self._vhost = vhost
-        self._names = names
+        self._names, self._topics = names, topics
         self._by_source: dict[str, list[Binding]] = defaultdict(list)
         self._by_key: dict[tuple[str, str], list[Binding]] = defaultdict(list)
         self._wild: dict[str, list[tuple[re.Pattern[str], Binding]]] = defaultdict(list)
         #: The routing keys with which messages come to a queue.
         self._keys: dict[str, set[str]] = defaultdict(set)
         for binding in vhost.bindings:
-            kind = vhost.exchanges.get(binding.source)
+            kind = self._kind(binding.source)
             self._by_source[binding.source].append(binding)
             self._by_key[binding.source, binding.key].append(binding)
             if kind == "topic" and {"*", "#"} & set(binding.key.split(".")):
@@ -170,12 +175,13 @@ class _DeadLetters:
                 keys = (read(str, key.value, key.place),)
             elif queue:  # dead letters keep the keys that they came with
                 keys = (queue, *sorted(self._keys[queue]))
-            target, valid = self._target(name, keys, is_policy=not queue)
+            keeps_key = not key or self._kind(name) in KEYLESS
+            target, valid = self._target(name, keys, is_policy=not queue, keeps_key=keeps_key)
         except (_Unresolved, InvalidImport) as error:
             for setting in given:
                 notes.lost(setting.name, setting.value, f"{error}; no dead_letter comes of it: set one yourself")
             return
-        option, because = "dead_letter", "the queue that gets them"
+        option, because = "dead_letter", "the queue or the topic that gets them"
         if target == queue:
             option = "dead_letter_rejected"
             because = "it gets its own rejected messages back; RabbitMQ drops the others, because they go in a circle"
@@ -184,14 +190,28 @@ class _DeadLetters:
             for setting in others:
                 notes.translated(setting.name, setting.value, f"part of the target {valid!r}")
 
-    def _target(self, exchange: str, keys: Iterable[str | None], *, is_policy: bool) -> tuple[str, str]:
-        """The one queue that gets messages with any of these keys, and its name in rqttl. Key `None`: with any key."""
+    def _kind(self, exchange: str) -> str | None:
+        found = self._vhost.exchanges.get(exchange)
+        return found.kind if found else None
+
+    def _target(
+        self, exchange: str, keys: Iterable[str | None], *, is_policy: bool, keeps_key: bool
+    ) -> tuple[str, str]:
+        """The one queue that gets messages with any of these keys, and its name in rqttl. Key `None`: with any key.
+
+        If there are several, it is the topic, whose filters look at the keys of the letters.
+        """
+        topic = self._topics.names.get(exchange) if keeps_key else None
+        if topic and topic != NONE and self._kind(exchange) == "headers":
+            return exchange, topic
         found: set[str] = set()
         for key in keys:
             for binding in self._bindings(exchange, key):
                 if not binding.to_queue:
                     raise _Unresolved(f"exchange {exchange!r} sends to another exchange: it is not followed")
                 found.add(binding.destination)
+            if len(found) > 1 and topic and topic != NONE:
+                return exchange, topic
             if len(found) > 1:
                 first, second, *_ = sorted(found)
                 raise _Unresolved(f"exchange {exchange!r} sends to several queues, such as {first!r} and {second!r}")
@@ -202,15 +222,15 @@ class _DeadLetters:
         if valid is None:
             why = self._names.refused.get(target, "it is not a queue of the import")
             raise _Unresolved(f"they go to {target!r}: {why}")
-        if is_policy and valid == "none":
+        if is_policy and valid == NONE:
             raise _Unresolved("in a policy the target 'none' means that there is none: rename the queue")
         return target, valid
 
     def _bindings(self, exchange: str, key: str | None) -> list[Binding]:
         """The bindings of an exchange that take a key. No key: those for all keys."""
-        kind = self._vhost.exchanges.get(exchange)
+        kind = self._kind(exchange)
         if exchange == "":
-            return [Binding("", key, True, key)] if key is not None and key in self._vhost.queues else []
+            return [Binding("", key, True, key, {})] if key is not None and key in self._vhost.queues else []
         if kind == "fanout":
             return self._by_source[exchange]
         if kind == "direct":

@@ -28,8 +28,6 @@ _OBJECTS = {
     "topic_permissions": "vhost {vhost!r}: topic permission of user {user!r} on exchange {exchange!r}",
     "global_parameters": "global parameter {name!r}",
     "parameters": "vhost {vhost!r}: {component} {name!r}",
-    "exchanges": "vhost {vhost!r}: exchange {name!r}",
-    "bindings": "vhost {vhost!r}: binding of {source!r} to {destination!r} by {routing_key!r}",
 }
 #: The lists of a file that the import reads.
 _LISTS = ("vhosts", "queues", "exchanges", "bindings", "policies", "parameters")
@@ -56,6 +54,15 @@ class Binding(NamedTuple):
     destination: str
     to_queue: bool
     key: str
+    arguments: Mapping[str, Any]
+
+
+class Exchange(NamedTuple):
+    """An exchange. `kind` is its type, such as `direct`. One that no file lists has an empty body."""
+
+    kind: str
+    arguments: Mapping[str, Any]
+    body: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -80,12 +87,14 @@ class SourcePolicy:
 
 @dataclass
 class VHost:
-    """All objects of one vhost. `exchanges` has their types, such as `direct`, by name."""
+    """All objects of one vhost."""
 
     name: str
     queue_type: str = "classic"
     queues: dict[str, Queue] = field(default_factory=dict)
-    exchanges: dict[str, str] = field(default_factory=lambda: dict(_BUILT_IN))
+    exchanges: dict[str, Exchange] = field(
+        default_factory=lambda: {name: Exchange(kind, {}, {}) for name, kind in _BUILT_IN.items()}
+    )
     bindings: list[Binding] = field(default_factory=list)
     policies: dict[str, SourcePolicy] = field(default_factory=dict)
     operator_policies: dict[str, SourcePolicy] = field(default_factory=dict)
@@ -127,7 +136,7 @@ def read_vhosts(table: Mapping[str, Any]) -> dict[str, VHost]:
         name, kind = member(item, "name", place, str), member(item, "type", place, str)
         exchanges = home(item, place).exchanges
         if name not in _BUILT_IN:
-            _add(exchanges, name, kind, place)
+            _add(exchanges, name, Exchange(kind, _arguments(item, place), item), place)
     for place, item in objects(table, "bindings"):
         home(item, place).bindings.append(_binding(item, place))
     for place, item in objects(table, "policies"):
@@ -165,12 +174,16 @@ def _add(table: dict[str, Any], name: str, value: object, place: str) -> None:
 def _queue(item: Mapping[str, Any], place: str, vhost: VHost) -> Queue:
     for flag in ("durable", "auto_delete", "exclusive"):
         member(item, flag, place, bool, False)
-    # an empty list stands for an empty object
-    arguments = {} if item.get("arguments") == [] else member(item, "arguments", place, dict, {})
+    arguments = _arguments(item, place)
     kind = _type(item, place, "type", vhost.queue_type)
     kind = _type(arguments, at(place, "arguments"), "x-queue-type", kind)
     kind = kind.removeprefix("rabbit_").removesuffix("_queue")  # the name of its Erlang module
     return Queue(place, vhost.name, member(item, "name", place, str), kind, arguments, item)
+
+
+def _arguments(item: Mapping[str, Any], place: str) -> Mapping[str, Any]:
+    """The arguments of an object. An empty list stands for an empty object."""
+    return {} if item.get("arguments") == [] else member(item, "arguments", place, dict, {})
 
 
 def _binding(item: Mapping[str, Any], place: str) -> Binding:
@@ -178,7 +191,7 @@ def _binding(item: Mapping[str, Any], place: str) -> Binding:
     if kind not in ("queue", "exchange"):
         raise InvalidImport(at(place, "destination_type"), f"expected queue or exchange, got {kind[:80]!r}")
     ends = member(item, "source", place, str), member(item, "destination", place, str)
-    return Binding(*ends, kind == "queue", member(item, "routing_key", place, str, ""))
+    return Binding(*ends, kind == "queue", member(item, "routing_key", place, str, ""), _arguments(item, place))
 
 
 def _policy(name: str, vhost: str, body: Mapping[str, Any], place: str, *, operator: bool) -> SourcePolicy:
@@ -211,7 +224,7 @@ def note_others(table: Mapping[str, Any], notes: Notes) -> None:
     for kind, words in _OBJECTS.items():
         for _, item in objects(table, kind):
             if item.get("component") != _OPERATOR_POLICY:
-                row = reasons.get(str(item.get("component", item.get("type"))), reasons[kind])
+                row = reasons.get(str(item.get("component")), reasons[kind])
                 notes.about(words.format_map(defaultdict(str, {"vhost": vhost, **item}))).left_out("", None, row.text)
     for _, item in objects(table, "vhosts"):
         notes = notes.about(f"vhost {item['name']!r}")

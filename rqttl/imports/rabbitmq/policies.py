@@ -83,6 +83,17 @@ class TakenPolicies:
             notes.translated(setting, source, f"RabbitMQ applies {repr(source) if first else 'none'}; {here}")
         return settings_of(first.source.definition, f"{first.source.place}.definition") if first else {}
 
+    def of_exchange(self, name: str) -> Mapping[str, Any]:
+        """The definition that RabbitMQ applies to an exchange."""
+        sources = (one.source for one in self._taken if one.pattern.matches(name))
+        return next((one.definition for one in sources if one.apply_to in ("all", "exchanges")), {})
+
+    def note_topic(self, name: str, notes: Notes) -> None:
+        """Note the policy that acts on a topic."""
+        for acting in self._set.matching(name, operator=False)[:1]:
+            text = "here it acts on the topic, too: a TTL on all its messages, limits on what waits there"
+            notes.translated("policy", acting.name, text)
+
 
 def _kebab(table: Mapping[str, object]) -> dict[str, object]:
     return {name.replace("_", "-"): value for name, value in table.items()}

@@ -259,13 +259,87 @@ def test_a_ring_size_of_a_queue_beats_that_of_its_address() -> None:
     assert "overflow" not in options  # the default drops the oldest message
 
 
-def test_multicast_queues_are_left_out_and_named() -> None:
-    section = '<addresses><address name="a"><multicast><queue name="m"/></multicast></address></addresses>'
-    imported = read_broker(core(section))
+def multicast(address: str, *queues: str) -> str:
+    return f'<address name="{address}"><multicast>{"".join(queues)}</multicast></address>'
 
-    assert only(imported).queues == {}
-    [note] = [note for note in imported.notes if note.subject == "address 'a': queue 'm'"]
-    assert (note.kind, "no topics" in note.text) == ("left out", True)
+
+def divert(address: str, target: str, more: str = "<exclusive>true</exclusive>") -> str:
+    return (
+        f"<divert name='d'><address>{address}</address><forwarding-address>{target}</forwarding-address>{more}</divert>"
+    )
+
+
+def test_a_multicast_address_becomes_a_topic_with_the_filters_of_its_queues() -> None:
+    queues = ['<queue name="all"/>', """<queue name="red"><filter string="color = 'red' OR AMQ.x = 1"/></queue>"""]
+    queues += ["""<queue name="news/blue"><filter string="color IN ('blue')"/></queue>"""]
+    dead = settings(("news", "<dead-letter-address>other</dead-letter-address>"))
+    imported = read_broker(core(f"<addresses>{multicast('news', *queues)}{multicast('other')}</addresses>", dead))
+
+    found = only(imported).queues
+    assert found["news"] == {"bindings": {"all": [], "news/blue": [{"color": "blue"}]}}
+    assert (found["other"], found["red"]) == ({"bindings": {}}, {})
+    reasons = {note.subject: note.text for note in imported.notes if note.setting == "filter"}
+    assert "is no header" in reasons["address 'news': queue 'red'"]
+    assert "different slots" in reasons["address 'news': queue 'all'"]
+    assert (
+        in_force(core(f"<addresses>{multicast('other')}</addresses>", dead), "news")["dead_letter_rejected"] == "other"
+    )
+
+
+@pytest.mark.parametrize(
+    "address, queue, lost",
+    [("a", '<queue name="a"/>', []), ("a", '<queue name="a"><filter string="b = 1"/></queue>', ["filter"]),
+     ("b c", '<queue name="q"/>', ["multicast", "filter"])],
+)  # fmt: skip
+def test_an_address_that_cannot_be_a_topic_is_named(address: str, queue: str, lost: list[str]) -> None:
+    imported = read_broker(core(f"<addresses>{multicast(address, queue)}</addresses>"))
+
+    assert list(only(imported).queues.values()) == [{}]
+    assert [note.setting for note in imported.notes if note.costs] == lost
+
+
+ADDRESSES = f"""<addresses>{multicast("news", '<queue name="n"/>')}
+    <address name="orders"><anycast><queue name="o1"/><queue name="o2"/></anycast></address></addresses>"""
+
+
+@pytest.mark.parametrize(
+    "address, target, expected",
+    [
+        ("orders", "news", {"o1": {"forward_to": "news"}, "o2": {"forward_to": "news"}}),
+        ("elsewhere", "orders", {"elsewhere": {"forward_to": "o1"}}),
+        ("news", "orders::o2", {"news": {"bindings": {"o2": []}}, "n": {}}),
+    ],
+)
+def test_an_exclusive_divert_becomes_a_forward(address: str, target: str, expected: dict[str, object]) -> None:
+    imported = read_broker(core(ADDRESSES, f"<diverts>{divert(address, target)}</diverts>"))
+
+    assert only(imported).queues.items() >= expected.items()
+    assert [note for note in imported.notes if note.costs] == []
+
+
+@pytest.mark.parametrize(
+    "diverts, reason",
+    [
+        (divert("orders", "news", ""), "it copies messages"),
+        (divert("orders", "news", "<exclusive>true</exclusive><filter string='a=1'/>"), "it has a filter"),
+        (
+            divert("a", "b", "<exclusive>true</exclusive><transformer-class-name>T</transformer-class-name>"),
+            "changes no",
+        ),
+        (divert("orders", ""), "it lacks one of them"),
+        (divert("news", "gone"), "the file has no such queue"),
+        (divert("orders", "x y"), "refuses the value"),
+        (divert("x y", "orders"), "the queue is not imported"),
+        (divert("a", "orders::o1") + divert("orders", "a"), "come back"),
+        (divert("o1", "news"), "a queue has its name"),
+        (divert("a", "n") + divert("a", "o1"), "an earlier one takes all messages"),
+    ],
+)
+def test_another_divert_is_left_out_with_its_reason(diverts: str, reason: str) -> None:
+    imported = read_broker(core(ADDRESSES, f"<diverts>{diverts}</diverts>"))
+
+    assert {note.kind for note in imported.notes if note.costs} == {"left out"}
+    assert any(reason in note.text for note in imported.notes if note.costs)
 
 
 @pytest.mark.spec("A-074")
@@ -332,7 +406,7 @@ def test_the_shipped_file_sends_dead_messages_to_dlq_and_expired_ones_to_expiry_
     assert options["max_deliveries"] == 10
     assert "dead_letter_expired" not in in_force(text, "ExpiryQueue")
     notes = {note.subject: note for note in imported.notes}
-    assert (notes["divert 'copy'"].kind, "copy or forward" in notes["divert 'copy'"].text) == ("left out", True)
+    assert notes["divert 'copy'"].kind == "left out"
     assert "Redis serves the clients" in notes["acceptor 'artemis'"].text
     assert "users and rights" in notes["security-setting '#'"].text
     assert "reads one file" in note(text, "include").text
@@ -452,7 +526,9 @@ def test_queues_of_an_element_jms_are_taken_and_get_the_settings_of_their_addres
     }
 
 
-def test_a_topic_of_an_element_jms_is_named() -> None:
-    text = "<configuration><jms><topic name='news'/></jms><core/></configuration>"
+def test_a_topic_of_an_element_jms_is_taken() -> None:
+    text = "<configuration><jms><topic name='news'/><factory name='f'/></jms><core/></configuration>"
+    imported = read_broker(text)
 
-    assert [note.subject for note in read_broker(text).notes if note.costs] == ["jms: topic 'news'"]
+    assert only(imported).queues == {"news": {"bindings": {}}}
+    assert [note.subject for note in imported.notes if note.costs] == ["jms: factory 'f'"]

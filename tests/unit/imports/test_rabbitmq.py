@@ -27,13 +27,18 @@ def policy(name: str, pattern: str, definition: object, **parts: object) -> dict
     return {"vhost": "/", "name": name, "pattern": pattern, "definition": definition, **parts}
 
 
-def exchange(name: str, kind: str) -> dict[str, object]:
-    return {"vhost": "/", "name": name, "type": kind}
+def exchange(name: str, kind: str, **parts: object) -> dict[str, object]:
+    return {"vhost": "/", "name": name, "type": kind, **parts}
 
 
 def binding(source: str, destination: str, key: str = "", kind: str = "queue") -> dict[str, object]:
     ends = {"source": source, "destination": destination, "destination_type": kind}
     return {"vhost": "/", **ends, "routing_key": key}
+
+
+def matching(**arguments: object) -> dict[str, object]:
+    """The binding of a headers exchange. `x_match` stands for `x-match`."""
+    return {**binding("x", "q"), "arguments": {name.replace("x_", "x-"): value for name, value in arguments.items()}}
 
 
 def queues(text: str) -> dict[str, dict[str, object]]:
@@ -125,7 +130,10 @@ ROUTES = [
     ("", "dead", [], "dead"),
     ("", "nobody", [], None),
     ("fan", None, [binding("fan", "dead", "any")], "dead"),
-    ("fan", None, [binding("fan", "dead"), binding("fan", "more")], None),
+    ("fan", None, [binding("fan", "dead"), binding("fan", "more")], "fan"),
+    ("fan", "k", [binding("fan", "dead"), binding("fan", "more")], "fan"),
+    ("topic", None, [binding("topic", "dead", "#"), binding("topic", "more", "#")], "topic"),
+    ("topic", "a", [binding("topic", "dead", "#"), binding("topic", "more", "#")], None),
     ("direct", "k", [binding("direct", "dead", "k"), binding("direct", "more", "l")], "dead"),
     ("direct", None, [binding("direct", "dead", "orders")], "dead"),
     ("direct", None, [binding("direct", "dead", "made"), binding("direct2", "orders", "made")], "dead"),
@@ -137,19 +145,20 @@ ROUTES = [
     ("topic", "a", [binding("topic", "dead", "a.#")], "dead"),
     ("topic", None, [binding("topic", "dead", "#")], "dead"),
     ("topic", "a", [binding("topic", "fan", "a", "exchange"), binding("fan", "dead")], None),
-    ("headers", "k", [binding("headers", "dead", "k")], None),
+    ("headers", "k", [binding("headers", "dead", "k")], "headers"),
+    ("plugin", None, [binding("plugin", "dead")], None),
     ("missing", "k", [], None),
     ("amq.fanout", None, [binding("amq.fanout", "dead")], "dead"),
 ]
 
 
 @pytest.mark.parametrize("name,key,bindings,target", ROUTES)
-def test_a_dead_letter_exchange_becomes_the_one_queue_that_it_reaches(
+def test_a_dead_letter_exchange_becomes_the_one_queue_that_it_reaches_or_its_topic(
     name: str, key: str | None, bindings: list[dict[str, object]], target: str | None
 ) -> None:
     arguments = {"dead_letter_exchange": name} | ({} if key is None else {"dead_letter_routing_key": key})
     kinds = {"fan": "fanout", "fan2": "fanout", "direct": "direct", "direct2": "direct", "topic": "topic"}
-    exchanges = [exchange(name, kind) for name, kind in {**kinds, "headers": "headers"}.items()]
+    exchanges = [exchange(name, kind) for name, kind in {**kinds, "headers": "headers", "plugin": "x-random"}.items()]
     text = file(
         queues=[queue("orders", **arguments), queue("dead"), queue("more")], exchanges=exchanges, bindings=bindings
     )
@@ -301,11 +310,99 @@ def test_a_queue_without_a_counterpart_is_left_out_with_its_reason(body: dict[st
     assert [reason in note.text for note in notes(imported, "queue 'q'", "")] == [True]
 
 
-def test_an_exchange_that_delays_is_left_out_with_what_a_sender_does_instead() -> None:
-    found = read_definitions(file(exchanges=[exchange("later", "x-delayed-message"), exchange("now", "direct")])).notes
+BINDINGS: list[tuple[str, list[dict[str, object]], object]] = [
+    ("fanout", [binding("x", "q", "ignored")], []),
+    ("direct", [binding("x", "q", "a.b")], [{"subject": ["a.b"]}]),
+    ("direct", [binding("x", "q", "a..b*"), binding("x", "q", "c")], [{"subject": ["a..b*"]}, {"subject": ["c"]}]),
+    ("direct", [binding("x", "q")], [{"subject": {"exists": False}}]),
+    ("topic", [binding("x", "q", "orders.*.#")], [{"subject": "orders.*.#"}]),
+    ("topic", [binding("x", "q", "orders.*"), binding("x", "q", "#")], []),
+    ("topic", [binding("x", "q", "a.b*")], [{"subject": ["a.b*"]}]),
+    ("headers", [matching(a=1, b="t", x_c=1)], [{"a": 1, "b": "t"}]),
+    ("headers", [matching(a=None, x_match="any", b=True)], [{"a": {"exists": True}}, {"b": True}]),
+    ("headers", [matching(x_match="all-with-x", x_c=1)], [{"x-c": 1}]),
+    ("headers", [matching(subject="a")], [{"subject": ["a"]}]),
+    ("headers", [matching()], []),
+]
 
-    later, now = (next(note for note in found if f"exchange {name!r}" in note.subject) for name in ("later", "now"))
-    assert (later.kind, "`delay`" in later.text, "x-delay" in now.text) == ("left out", True, False)
+
+@pytest.mark.parametrize("kind, bindings, expected", BINDINGS)
+def test_an_exchange_becomes_a_topic_with_bound_queues(
+    kind: str, bindings: list[dict[str, object]], expected: list[dict[str, object]]
+) -> None:
+    imported = read_definitions(file(queues=[queue("q")], exchanges=[exchange("x", kind)], bindings=bindings))
+
+    assert imported.deployments["/"].queues == {"q": {}, "x": {"bindings": {"q": expected}}}
+    assert [note for note in imported.notes if note.costs] == []
+    assert any("are in different slots" in note.text for note in imported.notes)
+
+
+@pytest.mark.parametrize(
+    "kind, of, reason",
+    [
+        ("direct", binding("x", "q", "a.*"), "are wildcards in a subject"),
+        ("topic", binding("x", "q", "a*.#"), "each '*' and '#' as a word"),
+        ("headers", matching(x_match="any"), "no message fits"),
+        ("headers", matching(x_match="some", a=1), "expected all or any, got 'some'"),
+        ("headers", matching(unmatched=True), "means something else"),
+        ("headers", matching(a=[1]), "expected text, a number, true or false, got list"),
+        ("fanout", binding("x", "y", kind="exchange"), "would get messages twice"),
+        ("fanout", binding("x", "gone"), "its queue is not imported"),
+        ("fanout", binding("gone", "q"), "its exchange is not imported"),
+    ],
+)
+def test_a_binding_that_no_filter_can_say_is_left_out_with_its_reason(
+    kind: str, of: dict[str, object], reason: str
+) -> None:
+    imported = read_definitions(file(queues=[queue("q")], exchanges=[exchange("x", kind)], bindings=[of]))
+
+    assert imported.deployments["/"].queues == {"q": {}, "x": {"bindings": {}}}
+    (note,) = (note for note in imported.notes if note.costs)
+    assert note.subject == f"vhost '/': binding of {of['source']!r} to {of['destination']!r} by {of['routing_key']!r}"
+    assert (note.kind, reason in note.text) == ("left out", True)
+
+
+def test_an_alternate_exchange_gets_what_no_other_queue_wants_and_no_circle_closes() -> None:
+    exchanges = [
+        exchange("x", "topic", arguments={"alternate-exchange": "rest"}),
+        exchange("rest", "fanout"),
+        exchange("one", "direct", arguments={"alternate-exchange": "gone", "other": 1}),
+        exchange("back", "direct"),
+    ]
+    to_back = policy("alternates", "^(rest|back)$", {"alternate-exchange": "x"}, **{"apply-to": "exchanges"})
+    imported = read_definitions(
+        file(queues=[queue("q")], exchanges=exchanges, bindings=[binding("rest", "q")], policies=[to_back])
+    )
+    queues = imported.deployments["/"].queues
+
+    assert queues["x"] == {"bindings": {"rest": [{"unmatched": True}]}}
+    assert queues["rest"] == {"bindings": {"q": []}}
+    assert queues["back"] == {"bindings": {"x": [{"unmatched": True}]}}
+    reasons = [notes(imported, f"exchange {name!r}", "alternate-exchange")[0].text for name in ("one", "rest")]
+    assert (reasons[0], "come back" in reasons[1]) == ("it is not a topic of the import", True)
+
+
+def test_an_exchange_without_a_counterpart_is_left_out_with_its_reason() -> None:
+    exchanges = [exchange("later", "x-delayed-message"), exchange("q", "fanout"), exchange("own", "x-random")]
+    imported = read_definitions(
+        file(queues=[queue("q")], exchanges=exchanges, bindings=[binding("amq.topic", "q", "#")])
+    )
+
+    assert imported.deployments["/"].queues == {"q": {}, "amq.topic": {"bindings": {"q": []}}}
+    reasons = [notes(imported, f"exchange {name!r}", "")[0].text for name in ("later", "q", "own")]
+    found = (
+        "`delay`" in reasons[0],
+        "has the name 'q'" in reasons[1],
+        "fanout, direct, topic and headers" in reasons[2],
+    )
+    assert found == (True, True, True)
+
+
+def test_a_policy_that_acts_on_a_topic_is_noted() -> None:
+    ttl = policy("ttl", "^x", {"message-ttl": 1000})
+    imported = read_definitions(file(queues=[queue("q")], exchanges=[exchange("x", "fanout")], policies=[ttl]))
+
+    assert "acts on the topic" in notes(imported, "exchange 'x'", "policy")[0].text
 
 
 def test_vhosts_are_deployments_with_namespaces_of_their_own() -> None:

@@ -10,6 +10,7 @@ from rqttl.imports.servicebus import read_resources
 from rqttl.imports.source import read_duration as parse_duration
 
 DEFAULTS = {"lease": "1m", "max_deliveries": 10}
+EXPRESSION = "[concat(parameters('ns'), '/q')]"
 LETTERS = {"dead_letter_delivery_limit": "{queue}/dead", "dead_letter_rejected": "{queue}/dead"}
 
 
@@ -45,7 +46,8 @@ def notes(imported: Imported, subject: str, setting: str) -> list[Note]:
         ({"duplicateDetectionHistoryTimeWindow": "P1D"}, {}),
         ({"maxSizeInMegabytes": 1}, {"max_length_bytes": 2**20, "overflow": "reject-publish"}),
         ({"maxMessageSizeInKilobytes": 256}, {"max_message_bytes": 2**18}),
-        ({"requiresSession": True, "status": "SendDisabled", "enablePartitioning": True, "forwardTo": "x"}, {}),
+        ({"requiresSession": True, "status": "SendDisabled", "enablePartitioning": True}, {}),
+        ({"forwardTo": "x"}, {"forward_to": "x"}),
         ({"status": "Active"}, {}),
         ({"status": "ReceiveDisabled"}, {"paused": True}),
         ({"status": "Disabled"}, {"paused": True}),
@@ -66,12 +68,8 @@ def test_forwarded_dead_letters_go_to_the_queue_itself_in_any_case() -> None:
     assert {queue[f"dead_letter_{reason}"] for reason in ("expired", "rejected", "delivery_limit")} == {"errors"}
 
 
-@pytest.mark.parametrize("target", ["events", "Q"])
-def test_dead_letters_that_cannot_be_forwarded_go_to_the_own_dead_letter_queue(target: str) -> None:
-    text = template(
-        resource("bus/q", properties={"forwardDeadLetteredMessagesTo": target}), resource("bus/events", "topics")
-    )
-    imported = read_resources(text)
+def test_dead_letters_that_cannot_be_forwarded_go_to_the_own_dead_letter_queue() -> None:
+    imported = read_resources(template(resource("bus/q", properties={"forwardDeadLetteredMessagesTo": "Q"})))
 
     assert imported.deployments["bus"].queues["q"] == {**DEFAULTS, **LETTERS}
     assert [note.kind for note in notes(imported, "queue 'bus/q'", "forwardDeadLetteredMessagesTo")] == ["left out"]
@@ -86,24 +84,134 @@ def test_the_dead_letter_queue_has_a_free_and_valid_name() -> None:
     assert max(map(len, queues)) == 123
 
 
-@pytest.mark.parametrize(
-    "kind,name",
-    [
-        ("topics", "bus/t"),
-        ("topics/Subscriptions", "bus/t/s"),
-        ("topics/subscriptions/rules", "bus/t/s/r"),
-        ("queues/authorizationRules", "bus/q/r"),
-        ("networkRuleSets", "bus/default"),
-    ],
-)
-def test_no_queue_is_made_of_a_topic_a_subscription_or_a_rule(kind: str, name: str) -> None:
-    imported = read_resources(template(resource(name, kind, properties={"filterType": "SqlFilter"})))
+@pytest.mark.parametrize("kind,name", [("queues/authorizationRules", "bus/q/r"), ("networkRuleSets", "bus/default")])
+def test_a_resource_that_is_neither_a_queue_nor_a_topic_is_left_out(kind: str, name: str) -> None:
+    imported = read_resources(template(resource(name, kind)))
 
     assert imported.deployments["bus"].queues == {}
     assert [note.kind for note in imported.notes if repr(name) in note.subject] == ["left out"]
 
 
-EXPRESSION = "[concat(parameters('ns'), '/q')]"
+def subscribed(*rules: dict[str, Any], topic: dict[str, Any] | None = None, **properties: Any) -> Imported:
+    """The import of a topic with one subscription, its properties and its rules."""
+    named = [
+        resource(f"bus/a/news/eu/r{i}", "topics/subscriptions/rules", properties=rule) for i, rule in enumerate(rules)
+    ]
+    subscription = resource("bus/A/News/eu", "topics/subscriptions", properties=properties)
+    return read_resources(template(*named, subscription, resource("bus/a/news", "topics", properties=topic or {})))
+
+
+def sql(text: object) -> dict[str, Any]:
+    return {"filterType": "SqlFilter", "sqlFilter": {"sqlExpression": text, "compatibilityLevel": 20}}
+
+
+def correlation(**conditions: object) -> dict[str, Any]:
+    return {"filterType": "CorrelationFilter", "correlationFilter": conditions}
+
+
+RULES: list[tuple[list[dict[str, Any]], list[dict[str, Any]]]] = [
+    ([], []),
+    ([sql("1=1")], []),
+    ([correlation(label="orders.created")], [{"subject": ["orders.created"]}]),
+    ([correlation(label="a*b..", messageId=None)], [{"subject": ["a*b.."]}]),
+    (
+        [correlation(correlationId="7", properties={"size": "large"}, requiresPreprocessing=False)],
+        [{"correlationId": "7", "size": "large"}],
+    ),
+    (
+        [sql("sys.Label = 'x' AND user.size IN ('l', 'm')"), correlation(to="y")],
+        [{"size": ["l", "m"], "subject": ["x"]}, {"to": "y"}],
+    ),
+    ([{**sql("a = 1"), "action": {"sqlExpression": "SET b = 2"}}], [{"a": 1}]),
+]
+
+
+@pytest.mark.parametrize("given, expected", RULES)
+def test_the_rules_of_a_subscription_become_one_filter(given: list[dict[str, Any]], expected: object) -> None:
+    imported = subscribed(*given)
+    queues = imported.deployments["bus"].queues
+
+    assert queues["a/news"] == {"bindings": {"a/news/eu": expected}}
+    assert queues["a/news/eu"] == {**DEFAULTS, **LETTERS}
+    assert [note.setting for note in imported.notes if note.costs] == ["action"] * any("action" in one for one in given)
+    assert all(
+        notes(imported, f"rule 'bus/a/news/eu/r{i}'", setting)
+        for i, one in enumerate(given)
+        for setting in one
+        if setting != "filterType"
+    )
+
+
+@pytest.mark.parametrize(
+    "rule, reason",
+    [
+        (sql("price > 7"), "and not 'price > 7'"),
+        (sql("1=0"), "no message fits its condition"),
+        (sql("sys.EnqueuedTimeUtc = 'x'"), "has no sys.EnqueuedTimeUtc"),
+        (sql(7), "expected a text, got 7"),
+        ({"filterType": "SqlFilter"}, "expected an object, got null"),
+        (correlation(label="orders.*"), "are wildcards in a subject"),
+        (correlation(label="x", properties={"subject": "y"}), "a rule of rqttl has one condition on a header"),
+        (correlation(properties={"unmatched": True}), "means something else in a filter"),
+        (correlation(properties={"a": {}}), "expected text, a number, true or false, got dict"),
+        (correlation(properties={"a": EXPRESSION}), "the import computes no expressions"),
+        (correlation(other="x"), "a message of rqttl has no other"),
+    ],
+)
+def test_a_rule_that_no_filter_can_say_is_left_out_with_its_text_and_binds_nothing(
+    rule: dict[str, Any], reason: str
+) -> None:
+    imported = subscribed(rule)
+
+    assert imported.deployments["bus"].queues["a/news"] == {"bindings": {}}
+    (note,) = (note for note in imported.notes if note.costs)
+    assert (note.kind, note.subject) == ("left out", "rule 'bus/a/news/eu/r0'")
+    assert reason in note.text
+    assert len(rule) == 1 or json.dumps(rule[note.setting], sort_keys=True) == note.value
+
+
+def test_a_topic_gives_its_lifetime_to_subscriptions_without_one() -> None:
+    """Row 10 of the edge cases."""
+    idle = {
+        "autoDeleteOnIdle": "PT10M",
+        "requiresDuplicateDetection": True,
+        "maxSizeInMegabytes": 1,
+        "status": "Disabled",
+    }
+    found = [
+        subscribed(topic=idle, **own).deployments["bus"].queues
+        for own in ({}, {"autoDeleteOnIdle": "P10675199DT2H48M5.4775807S"}, {"autoDeleteOnIdle": "PT5M"})
+    ]
+
+    assert [queues["a/news/eu"]["auto_delete_on_idle"] for queues in found] == ["10m", "10m", "5m"]
+    topic = {"auto_delete_on_idle": "10m", "duplicate_window": "10m", "bindings": {"a/news/eu": []}}
+    assert found[0]["a/news"] == topic
+
+
+def test_forwards_go_to_queues_and_topics_in_any_case_and_never_in_a_circle() -> None:
+    text = template(
+        resource("bus/In", properties={"forwardTo": "NEWS", "forwardDeadLetteredMessagesTo": "news"}),
+        resource("bus/news", "topics"),
+        resource("bus/news/all", "topics/subscriptions", properties={"forwardTo": "in"}),
+        resource("bus/news/far", "topics/subscriptions", properties={"forwardTo": "elsewhere"}),
+        resource("bus/lonely/s", "topics/subscriptions"),
+        resource("bus/news/gone/r", "topics/subscriptions/rules", properties=sql("1=1")),
+        resource("bus/news/dead"),
+        resource("bus/news/dead", "topics/subscriptions"),
+    )
+    imported = read_resources(text)
+    queues = imported.deployments["bus"].queues
+
+    assert (queues["In"]["forward_to"], queues["In"]["dead_letter_rejected"]) == ("news", "news")
+    assert (queues["news/far"]["forward_to"], queues["news"]["bindings"]) == ("elsewhere", {"news/far": []})
+    assert "come back" in notes(imported, "subscription 'bus/news/all'", "rules")[0].text
+    [note] = notes(imported, "queue 'bus/In'", "forwardTo")
+    assert note.text.endswith("a cluster refuses this, because 'In' and 'news' are in different slots")
+    assert {note.subject for note in imported.notes if note.costs and not note.setting} == {
+        "subscription 'bus/lonely/s'",
+        "rule 'bus/news/gone/r'",
+        "subscription 'bus/news/dead'",
+    }
 
 
 @pytest.mark.parametrize(
@@ -138,6 +246,7 @@ def test_the_list_of_az_has_its_namespace_in_the_ids(fixtures: dict[str, str]) -
     }
     assert queues["a/b"]["message_ttl"] == "12h"
     assert queues["a/b"]["dead_letter_expired"] == "{queue}/dead"
+    assert queues["a/t"] == {"bindings": {"a/t/s": [{"subject": ["x"]}]}}
     one = json.loads(fixtures["servicebus_az.json"])[0]
     assert read_resources(json.dumps(one)).deployments["shop"].queues == {"tasks": queues["tasks"]}
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from rqttl.deployments import Deployment, make_plan, read_document
 from rqttl.errors import InvalidImport
 from rqttl.imports.notes import Imported
 from rqttl.imports.rabbitmq import read_definitions
 from rqttl.imports.servicebus import read_resources
-from rqttl.options import QueueOptions
 from rqttl.policies.policy import Policy
 
 Read = Callable[[str], Imported]
@@ -65,15 +65,15 @@ def test_every_setting_of_every_object_has_a_note(fixtures: dict[str, str], name
         known = noted["definitions"] | noted["template"]
         assert [key for key, value in table.items() if key not in known and not isinstance(value, list)] == []
     wholes = ("users", "permissions", "exchanges", "bindings", "global_parameters")
-    subjects = {subject for subject in refused if re.match(r"user|global|.*: (permission|exchange|binding)", subject)}
+    subjects = {subject for subject in noted if re.match(r"user|global|.*: (permission|exchange|binding)", subject)}
     assert len(subjects) == sum(len(table.get(kind, [])) for kind in wholes if isinstance(table, dict))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_queue_and_policy_of_an_import_can_be_declared(fixtures: dict[str, str], name: str) -> None:
     for deployment in reader(name)(fixtures[name]).deployments.values():
-        for queue, options in deployment.queues.items():
-            QueueOptions.read(queue, options)
+        document = {"rqttl": 1, "queues": deployment.queues}
+        assert len(make_plan(read_document(document), Deployment()).steps) == len(deployment.queues)
         for policy, entry in (*deployment.policies.items(), *deployment.operator_policies.items()):
             parts: dict[str, Any] = {key.replace("-", "_"): value for key, value in entry.items()}
             read = Policy.read(policy, parts.pop("pattern"), parts.pop("definition"), **parts)
@@ -141,7 +141,8 @@ def test_a_wrong_type_at_any_place_is_an_import_or_a_typed_refusal(
 
 
 QUEUE = "Microsoft.ServiceBus/namespaces/queues"
-PLACES: dict[Read, list[tuple[dict[str, object], str]]] = {
+TOPIC = "Microsoft.ServiceBus/namespaces/topics"
+PLACES: dict[Read, list[tuple[object, str]]] = {
     read_definitions: [
         ({"queues": [{"name": "q"}, {"name": "q"}]}, "$.queues[1]"),
         ({"queues": [{"name": 7}]}, "$.queues[0].name"),
@@ -155,6 +156,7 @@ PLACES: dict[Read, list[tuple[dict[str, object], str]]] = {
     ],
     read_resources: [
         ({"resources": [{"type": QUEUE}]}, "$.resources[0]"),
+        ([{"type": f"{TOPIC}/subscriptions", "name": "s", "id": "/namespaces/shop/topics/t"}], "$[0].name"),
         ({"resources": {"q": {"type": 1}}}, "$.resources.q.type"),
         ({"resources": [{"type": QUEUE, "name": "a/q"}, {"type": QUEUE, "name": "A/Q"}]}, "$.resources[1].name"),
     ],
@@ -162,7 +164,7 @@ PLACES: dict[Read, list[tuple[dict[str, object], str]]] = {
 
 
 @pytest.mark.parametrize("read, table, place", [(read, *row) for read, rows in PLACES.items() for row in rows])
-def test_a_refusal_names_the_place(read: Read, table: dict[str, object], place: str) -> None:
+def test_a_refusal_names_the_place(read: Read, table: object, place: str) -> None:
     with pytest.raises(InvalidImport) as refused:
         read(json.dumps(table))
 
