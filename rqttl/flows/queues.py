@@ -22,9 +22,11 @@ from rqttl.flows import moving, policies, reading, registry, sweeping, topics
 from rqttl.flows.policies import count_deaths, following, reconcile, record, records, version_call, warn_of_failover
 from rqttl.flows.steps import (
     EXPIRED,
+    NOT_THERE,
     OUTDATED,
     Flow,
     GetConfig,
+    GetConfigs,
     GetPolicies,
     HandleNotes,
     Publish,
@@ -35,8 +37,9 @@ from rqttl.flows.steps import (
     Unregister,
     dispatch,
     existing,
+    pipeline,
 )
-from rqttl.flows.sweeping import SWEEPS, config_if_exists, retire, sweep
+from rqttl.flows.sweeping import SWEEPS, config_if_exists, config_of, retire, sweep
 from rqttl.options import QueueOptions, UpdateResult, written
 from rqttl.policies import PolicySet
 from rqttl.protocol import commands
@@ -373,6 +376,7 @@ class Memory:
         #: For each kind of step a function that returns its answer, or the flow that finds it.
         self.answers: Mapping[type, Callable[[Any], Any]] = {
             GetConfig: self._config,
+            GetConfigs: self._configs,
             GetPolicies: self._policies,
             Register: lambda step: registry.register(keyspace, step.queue),
             Unregister: self._unregister,
@@ -395,6 +399,23 @@ class Memory:
             raise QueueNotFound(step.queue)
         self.configs.put(step.queue, config)
         return config
+
+    def _configs(self, step: GetConfigs) -> dict[str, QueueConfig | None] | Flow[dict[str, QueueConfig | None]]:
+        found = {name: self.configs.get(name) for name in step.queues}
+        return self._read_configs(found) if None in found.values() else found
+
+    def _read_configs(self, found: dict[str, QueueConfig | None]) -> Flow[dict[str, QueueConfig | None]]:
+        """Ask Redis about the queues that are not remembered, and remember the answers."""
+        missing = [name for name, config in found.items() if config is None]
+        answers = yield from pipeline([commands.lookup(self._keyspace, name) for name in missing], NOT_THERE)
+        for name, answer in zip(missing, answers, strict=True):
+            if type(answer) is not Refused:
+                found[name] = config = config_of(self._keyspace, name, answer)
+                self.configs.put(name, config)
+            elif answer.code != "not_found":
+                with suppress(QueueNotFound):
+                    found[name] = yield GetConfig(name, fresh=True)  # this step deletes a queue at its end
+        return found
 
     def _policies(self, step: GetPolicies) -> PolicySet | Flow[PolicySet]:
         is_current = b"%d" % self.policies.version == (step.version or b"0")

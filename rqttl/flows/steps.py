@@ -38,6 +38,16 @@ class GetConfig(NamedTuple):  # each call makes one, and a named tuple costs the
 
 
 @dataclass(frozen=True, slots=True)
+class GetConfigs:
+    """Step: get the `QueueConfig` of several queues of one slot; those that the cache lacks in one round trip.
+
+    The answer is a dictionary with the queues in this order; a queue that does not exist has `None`.
+    """
+
+    queues: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
 class GetPolicies:
     """Step: the policies of a namespace; the answer is `PolicySet`, from memory if that one has this version."""
 
@@ -194,6 +204,7 @@ class Sleep:
 Step = (
     Command
     | GetConfig
+    | GetConfigs
     | GetPolicies
     | Pipeline
     | Read

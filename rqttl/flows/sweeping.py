@@ -58,7 +58,7 @@ def config_if_exists(keyspace: Keyspace, queue: str, *, for_sweep: bool = False)
     while True:
         answer = yield from dispatch(command, NOT_THERE)
         if type(answer) is not Refused:
-            return QueueConfig.read(keyspace, queue, answer.version, answer.options, answer.declared, answer.policies)
+            return config_of(keyspace, queue, answer)
         if answer.code == "not_found":
             return None
         version, in_force = answer.details
@@ -67,6 +67,11 @@ def config_if_exists(keyspace: Keyspace, queue: str, *, for_sweep: bool = False)
         if for_sweep:
             return ended
         yield from retire(ended)
+
+
+def config_of(keyspace: Keyspace, queue: str, answer: Ok) -> QueueConfig:
+    """The config in the answer to a look-up."""
+    return QueueConfig.read(keyspace, queue, answer.version, answer.options, answer.declared, answer.policies)
 
 
 def given_up(before: QueueOptions, after: QueueOptions) -> set[str]:

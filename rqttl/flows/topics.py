@@ -14,13 +14,25 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
-from typing import NamedTuple
+from itertools import takewhile
+from typing import NamedTuple, cast
 
 from rqttl.errors import NotReplicated, QueueFull, QueueNotFound
 from rqttl.filters import Rule
 from rqttl.flows.messages import Stored, in_batches, of_answer, receipt, roomy
 from rqttl.flows.policies import warn_of_failover
-from rqttl.flows.steps import EXPIRED, OUTDATED, Flow, GetConfig, HandleNotes, Register, answer_of, dispatch, existing
+from rqttl.flows.steps import (
+    EXPIRED,
+    OUTDATED,
+    Flow,
+    GetConfig,
+    GetConfigs,
+    HandleNotes,
+    Register,
+    answer_of,
+    dispatch,
+    existing,
+)
 from rqttl.flows.sweeping import config_if_exists
 from rqttl.options import DURABILITIES
 from rqttl.protocol import codec, commands
@@ -31,6 +43,8 @@ from rqttl.types import Death, Header, Message, Receipt
 
 #: What one call stores at most: copies in so many queues, so many copies, and so many bytes of copies.
 QUEUES, COPIES, COPY_BYTES = 100, 1_000, READ_BYTES
+#: A copy for a queue with a limit is as much work as so many others.
+LIMITED = 4
 #: The most calls of one `pass_on`.
 CALLS = 40
 #: How often a call passes on what waits at the topic, before its messages wait there, too.
@@ -39,6 +53,7 @@ ROUNDS = 4
 logger = logging.getLogger("rqttl")
 
 _NO_HEADERS: Mapping[str, Header] = {}
+_NONE: Mapping[str, QueueConfig] = {}
 _ANSWERED = frozenset((*OUTDATED, "full", "behind"))
 
 
@@ -79,15 +94,12 @@ class _Sending:
         self._keyspace, self._config = keyspace, config
 
     def _look_up(self, names: set[str]) -> Flow[dict[str, QueueConfig] | None]:
-        """The configs of bound queues; `None` after one that is gone: see `_look_again`."""
-        configs: dict[str, QueueConfig] = {}
-        for name in sorted(names):
-            try:
-                configs[name] = yield GetConfig(name)
-            except QueueNotFound:
-                yield from self._look_again([name])
-                return None
-        return configs
+        """The configs of bound queues; `None` after some that are gone: see `_look_again`."""
+        configs: dict[str, QueueConfig | None] = yield GetConfigs(sorted(names))
+        if gone := [name for name, config in configs.items() if config is None]:
+            yield from self._look_again(gone)
+            return None
+        return cast("dict[str, QueueConfig]", configs)
 
     def _look_again(self, names: Sequence[str]) -> Flow[None]:
         """Learn what has changed: bound queues, or the topic itself. Raises `QueueNotFound` if the topic is gone.
@@ -173,6 +185,7 @@ class _Passage(_Sending):
         if any(config.passes_on for config in queues.values()) and (way := (yield from self._way_back([*queues]))):
             self._why = f"they would come back: {way}"
             return
+        chosen = chosen[: fitting(chosen, [one.size for one in page], queues) or 1]
         if (order := _in_order(queues)) is None:
             order, chosen = list(found[0][:1]), [found[0][:1]]
         mark = "" if chosen[0] == found[0] else f"{first} {chosen[0][-1]}"
@@ -263,8 +276,14 @@ class _Publication(_Sending):
             return
         order = _in_order(queues) if count else None
         if order is None:
-            yield from self._let_wait(place + 1)
+            large = takewhile(
+                lambda one: not fitting([one[0]], [one[1]]), zip(found, self._sizes[place:], strict=False)
+            )
+            yield from self._pass_on(place)
+            if place not in self._refused:
+                yield from self._let_wait(place + (count or len(list(large))))
             return
+        count = fitting(found[:count], self._sizes[place:], queues) or 1
         copies = _copies(queues, order, found[:count])
         packed = self._packed[place : place + count]
         command = commands.publish(self._config, copies, packed, window=self._window)
@@ -276,13 +295,17 @@ class _Publication(_Sending):
             name, limit = answer.details[0].decode(), answer.details[1].decode()
             self._refuse(found[:count], place, int(answer.details[2]) - 1, queues[name], limit)
         elif answer.code == "behind":
-            passed = yield from pass_on(self._keyspace, self._config.name)
             self._rounds += 1
-            yield HandleNotes(passed.notes)
-            if passed.full:  # nobody overtakes the first one
-                self._refused |= dict.fromkeys(range(place, len(self._packed)), passed.full)
+            yield from self._pass_on(place)
         else:
             yield from self._look_again([name.decode() for name in answer.details if answer.code == "stale"])
+
+    def _pass_on(self, place: int) -> Flow[None]:
+        """Pass on what waits at the topic. If a full queue holds it back, it refuses the messages from `place` on."""
+        passed = yield from pass_on(self._keyspace, self._config.name)
+        yield HandleNotes(passed.notes)
+        if passed.full:  # nobody overtakes the first one
+            self._refused |= dict.fromkeys(range(place, len(self._packed)), passed.full)
 
     def _refuse(self, found: Sequence[Sequence[str]], place: int, first: int, queue: QueueConfig, limit: str) -> None:
         """Note that a full queue has refused the message `first` of those from `place` on.
@@ -327,14 +350,19 @@ def _durability(config: QueueConfig) -> int:
     return DURABILITIES.index(str(config.options.durability))
 
 
-def fitting(found: Sequence[Sequence[str]], sizes: Sequence[int]) -> int:
-    """The number of the first messages, of these sizes and for these queues, that one call stores."""
+def fitting(found: Sequence[Sequence[str]], sizes: Sequence[int], known: Mapping[str, QueueConfig] = _NONE) -> int:
+    """The number of the first messages, of these sizes and for these queues, that one call stores.
+
+    A copy may push another message out of a queue that is `known` to have a limit: it counts as `LIMITED` copies.
+    """
+    limited = {name for name, config in known.items() if config.limited}
     queues: set[str] = set()
-    copies = copied = sent = 0
+    copies = work = copied = sent = 0
     for number, (names, size) in enumerate(zip(found, sizes, strict=False)):
         queues.update(names)
         copies, copied, sent = copies + len(names), copied + len(names) * size, sent + size
-        too_many = len(queues) > QUEUES or copies > COPIES or (copies > 1 and copied > COPY_BYTES)
+        work += len(names) + (LIMITED - 1) * len(limited.intersection(names))
+        too_many = len(queues) > QUEUES or work > COPIES or (copies > 1 and copied > COPY_BYTES)
         if too_many or (number and sent > BATCH_BYTES):
             return number
     return len(found)
@@ -348,7 +376,8 @@ def _copies(
     for number, names in enumerate(found, 1):
         for name in names:
             numbers[name].append(number)
-    return [(queues[name], numbers[name] if len(numbers[name]) < len(found) else ()) for name in order]
+    some = [(name, numbers[name]) for name in order if numbers[name]]
+    return [(queues[name], places if len(places) < len(found) else ()) for name, places in some]
 
 
 def _in_order(queues: Mapping[str, QueueConfig]) -> list[str] | None:

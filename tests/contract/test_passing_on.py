@@ -258,6 +258,39 @@ def test_a_message_for_many_queues_goes_in_steps_that_any_client_finishes(clocke
     assert (kill, topic.stats().copies, topic.stats().unrouted) == (10, 5 * len(expected), 0)
 
 
+@pytest.mark.usefixtures("narrow")
+@pytest.mark.spec("S-083")
+def test_a_message_for_many_queues_is_refused_while_a_full_queue_holds_back_an_earlier_one(clocked: Clocked) -> None:
+    topic, queues = news(clocked, "a", "b", "c")
+    full = topic.subscribe("full", {"k": 1}, max_length=1, overflow="reject-publish")
+    topic.enqueue_many([Message(b"0", headers={"k": 1}), Message(b"1", headers={"k": 1}, delay="1ms")])
+    reap(clocked, 1)
+
+    refused = topic.enqueue_many([b"2", b"3"])
+
+    assert [getattr(one, "queue", one) for one in refused] == [full.name] * 2
+    assert contents([topic, full]) == [[b"1"], [b"0"]]
+    taken(full)
+    assert not isinstance(topic.enqueue_many([b"4"])[0], QueueFull)
+    assert contents([topic, *queues, full]) == [[], *[[b"0", b"1", b"4"]] * 3, [b"1"]]
+
+
+@pytest.mark.usefixtures("narrow")
+def test_a_new_client_looks_up_all_queues_at_once_and_lets_all_large_messages_wait_in_one_call(client: Any) -> None:
+    with ClockedBroker(client, start=START) as broker, ClockedBroker(client, start=START) as other:
+        _, queues = news(broker, "a", "b")
+        topic, asked = other.topic("news"), list[str]()
+
+        with observed(other, lambda step: asked.append(step.script.name if isinstance(step, Command) else "")):
+            topic.enqueue(b"0")
+            assert [name for name in asked if name] == ["lookup", "publish"]
+            queues.append(broker.topic("news").subscribe("c"))
+            topic.enqueue_many([b"1", b"2", b"3"])
+
+        assert asked.count("enqueue") == 1
+        assert contents(queues) == [[b"0", b"1", b"2", b"3"]] * 2 + [[b"1", b"2", b"3"]]
+
+
 def test_messages_of_many_bytes_go_in_steps(clocked: Clocked, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics, "COPY_BYTES", 2_500)
     topic, queues = news(clocked, "a", "b", "c")

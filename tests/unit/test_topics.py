@@ -5,8 +5,10 @@ import random
 import pytest
 
 from rqttl import InvalidInput, Message, QueueFull
-from rqttl.flows.topics import COPIES, COPY_BYTES, QUEUES, fitting
-from rqttl.protocol.commands import BATCH_BYTES, READ_BYTES
+from rqttl.flows.topics import COPIES, COPY_BYTES, LIMITED, QUEUES, fitting
+from rqttl.options import QueueOptions
+from rqttl.protocol.commands import BATCH_BYTES, READ_BYTES, Options
+from rqttl.protocol.keys import Keyspace
 from rqttl.testing import fake_broker
 
 KB = 1_000
@@ -32,6 +34,13 @@ def test_the_calls_of_a_batch_are_all_messages_in_order_and_each_is_within_the_b
             assert within is (count > 0)
             alone, done = alone + (count == 0), done + len(part)
         assert done == len(found)
+
+
+def test_a_copy_for_a_queue_with_a_limit_counts_as_several_since_it_may_push_one_out() -> None:
+    options = [QueueOptions.read(name, arguments) for name, arguments in (("a", {"max_length": 1}), ("b", {}))]
+    known = {one.queue: Options.plain(one).config(Keyspace(), "v") for one in options}
+
+    assert [fitting([names] * COPIES, [1] * COPIES, known) for names in ("a", "b")] == [COPIES // LIMITED, COPIES]
 
 
 @pytest.mark.parametrize("topic,tag", [("news", "news"), ("{t}.news", "t"), ("news/x", "news")])
