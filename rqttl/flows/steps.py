@@ -306,9 +306,9 @@ OUTDATED = frozenset(("stale", "not_found", "queue_expired"))
 def dispatch(command: Command, answered: Container[str] = (), reply: Reply | None = None) -> Flow[Ok | Refused]:
     """Run a command to its end. This is the only place that knows the protocol between scripts and flows.
 
-    After `ok` it handles the notes and returns the values. After `retry` it handles the notes, too, and runs the command
-    again. Any other refusal is returned if its code is in `answered`, else it raises an error. `reply` is the reply to a
-    first run.
+    After `ok` it handles the notes and returns the values. After `retry` it handles the notes and runs the command
+    again. Any other refusal is returned if its code is in `answered`, else it raises an error. `reply` is the reply to
+    a first run.
     """
     while True:
         if reply is None:

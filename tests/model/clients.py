@@ -75,6 +75,8 @@ class Client(RedisDriver):
         self.lives: int | None = None
         self.meanwhile: tuple[str, Callable[[], None]] | None = None
         self.listener: Callable[[Command, Reply], None] = lambda command, reply: None
+        #: Hears of each refusal.
+        self.refused: Callable[[Command, Reply], None] = lambda command, reply: None
         #: Hears of each command before it is carried out.
         self.ahead: Callable[[Command], None] = lambda command: None
 
@@ -124,8 +126,9 @@ class Client(RedisDriver):
             self.listener(command, reply)
             if self.deaf:
                 return [reply[0], b"", *reply[2:]]
-        elif reply[1] == b"stale":
-            self.stale += 1
+        else:
+            self.stale += reply[1] == b"stale"
+            self.refused(command, reply)
         return reply
 
     def at_now(self, command: Command) -> Command:

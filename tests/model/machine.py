@@ -15,20 +15,23 @@ from rqttl.protocol.commands import Command, Reply
 from rqttl.types import Death
 from rqttl.units import as_datetime
 from tests.model.clients import CLIENTS, STEP, Client, Clock
-from tests.model.queues import DeathRecord, ModelQueue, Msg, Pair
+from tests.model.queues import DeathRecord, Item, ModelQueue, Msg, Pair
 from tests.model.raw import RawQueue, Reader, check_places, free, unpack_header
-from tests.model.world import World
+from tests.model.topics import Topics
 
 T = TypeVar("T")
 
-#: `a.late` is nobody's until a dead letter makes it.
-NAMES = ("a", "b", "dead", "a.late")
-
+#: `a.late` is nobody's until a dead letter makes it, and `t` is a topic.
+NAMES = ("a", "b", "dead", "a.late", "t")
 
 #: One call sweeps so many messages at most. The model sweeps all of them.
 SWEEP = 250
 #: The fields of the record that an option may have.
-FIELDS = [name.encode() for name in OPTIONS]
+FIELDS = [name.encode() for name in (*OPTIONS, "passes_on")]
+#: The calls whose effect depends on the consumers that wait.
+LOOKED_AT = ("sweep", "receive", "stats", "enqueue", "redrive", "move")
+#: The words of each queue that gets copies of a call.
+WORDS = 5
 
 
 class Before(NamedTuple):
@@ -62,7 +65,7 @@ class Machine(RuleBasedStateMachine):
         self.clients = clients
         for one in clients:
             one.begin(self.clock)
-        self.world = World()
+        self.world = Topics()
         self.raw: dict[str, RawQueue] = {}
         #: Every delivery that anybody ever had: queue, place and token.
         self.seen: list[tuple[str, bytes, bytes]] = []
@@ -81,6 +84,9 @@ class Machine(RuleBasedStateMachine):
         self.changed: set[str] = set()
         self.killed = [0, 0]
         self.before: dict[str, Before] = {}
+        #: What a client sends to a topic, and what became of it by place: refused by a queue for a limit, or stored.
+        self.sending: list[Item] = []
+        self.outcomes: dict[int, Msg | tuple[str, str]] = {}
 
     # Acting
 
@@ -115,7 +121,8 @@ class Machine(RuleBasedStateMachine):
         waits = [apply]
 
         def hear(command: Command, reply: Reply) -> None:
-            if waits and command.script.name == script and (script != "update" or command.word("declared")):
+            is_it = waits and command.script.name == script
+            if is_it and (script != "update" or (command.word("declared") and not broker.depth)):
                 self.applied += 1
                 waits.pop()()
                 if again:
@@ -126,7 +133,7 @@ class Machine(RuleBasedStateMachine):
                 self.arrive(command, reply)
 
         broker.clear_log()
-        broker.deaf, broker.listener, broker.ahead = deaf, hear, self.look_ahead
+        broker.deaf, broker.listener, broker.ahead, broker.refused = deaf, hear, self.look_ahead, self.refused
         self.changed, self.killed = set(), [0, 0]
         try:
             return broker.perform(flow)
@@ -147,16 +154,44 @@ class Machine(RuleBasedStateMachine):
             self.world.apply_policies(command.queue, policies_of(command))
             self.changed.add(command.queue)
 
+    def refused(self, command: Command, reply: Reply) -> None:
+        """Do to the model what a call did that was refused."""
+
+    def sends(self, batch: Sequence[Item]) -> None:
+        """Somebody begins to send these, perhaps to a topic."""
+        self.sending, self.outcomes = [*batch], {}
+
+    @staticmethod
+    def batch(command: Command) -> tuple[Any, ...]:
+        """The words of a call that stores copies, without those of its queues."""
+        return command.words[Machine.first(command) + WORDS * int(command.word("count")) :]
+
+    @staticmethod
+    def queues_of(command: Command) -> list[tuple[Any, ...]]:
+        """The words of each queue that gets copies of a call."""
+        first = Machine.first(command)
+        return [
+            command.words[at : at + WORDS] for at in range(first, first + WORDS * int(command.word("count")), WORDS)
+        ]
+
+    @staticmethod
+    def first(command: Command) -> int:
+        return 1 + int(command.words[0]) + len(command.script.args)
+
     def look_ahead(self, command: Command) -> None:
         """Read what the model of this call has to know."""
-        if command.script.name in ("sweep", "receive", "stats", "enqueue", "redrive", "move"):
+        if command.script.name == "publish":
+            names = [name for name, *_ in self.queues_of(command)]
+        else:
+            names = [command.queue] * (command.script.name in LOOKED_AT)
+        for name in names:
             key = self.clients[0].keyspace.key
             due: Any
-            due, waits = self.client.hmget(key(command.queue, "meta"), "due_at", "has_waiters")
-            found: Any = self.client.zrange(key(command.queue, "waiters"), 0, -1, withscores=True)
-            wakeup: Any = self.client.lrange(key(command.queue, "wakeup"), 0, -1)
+            due, waits = self.client.hmget(key(name, "meta"), "due_at", "has_waiters")
+            found: Any = self.client.zrange(key(name, "waiters"), 0, -1, withscores=True)
+            wakeup: Any = self.client.lrange(key(name, "wakeup"), 0, -1)
             ends = [int(end) for _, end in found]
-            self.before[command.queue] = Before(int(due) if due else None, ends, wakeup, waits == b"2")
+            self.before[name] = Before(int(due) if due else None, ends, wakeup, waits == b"2")
 
     def arrive(self, command: Command, reply: Reply) -> None:
         """Let the scheduled messages arrive that a sweep has let arrive. With other work left, it may leave them."""
@@ -219,6 +254,7 @@ class Machine(RuleBasedStateMachine):
             check_places(raw)
             check_marks(q, raw, earlier.get(name))
             self.check_limits(q, raw)
+            self.check_passing(q, raw)
             self.check_hints(q, raw)
 
     @staticmethod
@@ -255,12 +291,14 @@ class Machine(RuleBasedStateMachine):
         assert int(raw.meta[b"ready_bytes"]) == q.size, f"{q.name}: bytes"
         assert raw.meta[b"trimmed_upto"] == q.trimmed, f"{q.name}: trimmed"
         ended = counters["acked"] + counters["purged"] + counters["redriven"] - q.refused_deaths - q.never_arrived
+        ended += q.gone_on
         ended += sum(n for name, n in counters.items() if name.startswith("deaths:"))
         assert counters["enqueued"] == len(raw.entries) + ended, f"{q.name}: messages came from or went nowhere"
         next_due = q.next_due()
         if next_due is not None:
             assert raw.due is not None, f"{q.name}: never due, should be {next_due}"
             assert raw.due <= next_due, f"{q.name}: due {raw.due}, should be {next_due}"
+        assert raw.meta.get(b"fan_at", b"") == b" ".join([q.mark[0], q.mark[1].encode()]).strip(), f"{q.name}: mark"
 
     def compare_scheduled(self, q: ModelQueue, raw: RawQueue) -> None:
         """Scheduled messages are as they were sent, and no sweep is late for them."""
@@ -287,12 +325,13 @@ class Machine(RuleBasedStateMachine):
     @staticmethod
     def compare_options(q: ModelQueue, raw: RawQueue, earlier: RawQueue | None) -> None:
         """Options declared and in force, and whose they are. Others in force make another version of the record."""
-        in_force, meta = QueueOptions(q.name, q.options), raw.meta  # type: ignore[arg-type]  # no value is None
+        in_force, meta = QueueOptions(q.name, q.options, q.bindings), raw.meta  # type: ignore[arg-type]  # none is None
         words = [str(word).encode() for word in in_force.fields()]
         fields = dict(zip(words[::2], words[1::2], strict=True))
         assert {name: meta.get(name) for name in FIELDS} == {name: fields.get(name) for name in FIELDS}
-        assert json.loads(meta[b"options"]) == q.options, f"{q.name}: in force"
-        assert json.loads(meta[b"declared"]) == q.declared, f"{q.name}: declared"
+        bindings = {} if q.bindings is None else {"bindings": q.bindings}
+        assert json.loads(meta[b"options"]) == {**q.options, **bindings}, f"{q.name}: in force"
+        assert json.loads(meta[b"declared"]) == {**q.declared, **bindings}, f"{q.name}: declared"
         assert (int(meta[b"policies"]), int(meta[b"explicit"])) == (q.policies, q.adopted), f"{q.name}: policies"
         if earlier is not None and earlier.meta[b"options"] != meta[b"options"]:
             assert earlier.meta[b"version"] != meta[b"version"], f"{q.name}: no client knows of its options"
@@ -303,6 +342,12 @@ class Machine(RuleBasedStateMachine):
         stored = dict(self.reader.policies)
         assert int(stored.pop(b"version", b"0")) == self.world.version
         assert stored == fields, "policies"
+
+    def check_passing(self, q: ModelQueue, raw: RawQueue) -> None:
+        """What waits at a topic has somebody who looks soon."""
+        if q.passes_on and q.ready:
+            assert raw.due is not None, f"{q.name}: messages wait, and nobody knows"
+            assert raw.due <= self.clock.latest + 2_000, f"{q.name}: messages wait, and nobody looks soon"
 
     def check_limits(self, q: ModelQueue, raw: RawQueue) -> None:
         """Never over under `drop-head`, except after a change that no call has acted on yet, and that is due."""
@@ -315,7 +360,7 @@ class Machine(RuleBasedStateMachine):
 
     def check_hints(self, q: ModelQueue, raw: RawQueue) -> None:
         """A consumer that waits beside a ready message has a hint. Every ticket is of this queue."""
-        waits = any(until > self.clock.now for until in raw.waiters.values())
+        waits = q.bindings is None and any(until > self.clock.now for until in raw.waiters.values())
         if waits and self.may_go(q, raw) and any(not q.expired(m, self.clock.now) for m in q.ready):
             assert raw.wakeup, f"{q.name}: a consumer sleeps beside a ready message"
         assert raw.wakeup.count(b"") <= 1

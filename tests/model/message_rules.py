@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from rqttl import Message, QueueFull, Receipt
+from rqttl import Message, QueueForwards, QueueFull, Receipt
 from rqttl.consuming import settling
 from rqttl.flows import messages as message_flows
 from rqttl.flows import queues, receive, single, steps
@@ -18,9 +19,9 @@ from rqttl.units import as_datetime
 from tests.contract.clocked import ms
 from tests.model import strategies
 from tests.model.machine import Waiter, words_of
-from tests.model.policy_rules import PolicyRules
 from tests.model.queues import PICKUP, Item, Msg, Pair, Scheduled, Taken
 from tests.model.strategies import MEANWHILE, Said, actions, clients, delays, items, leases, names, picks, rarely
+from tests.model.topic_rules import TOPIC, TopicRules
 
 T = TypeVar("T")
 INTERVENTIONS = st.sampled_from(("delete", "expired", "rejected", "redeliver", "move", "move"))
@@ -29,7 +30,7 @@ INTERVENTIONS = st.sampled_from(("delete", "expired", "rejected", "redeliver", "
 LATE = 5_000
 
 
-class QueueMachine(PolicyRules):
+class QueueMachine(TopicRules):
     consumers = 0
 
     # Messages
@@ -44,6 +45,9 @@ class QueueMachine(PolicyRules):
             at = now + one.at if one.at is not None and one.ttl is None else None
             id = f"id{self.bodies}" if one.named else None
             batch.append(Item(body, id, one.ttl, at, {"n": 1} if one.headed else {}))
+        if self.is_topic(name):
+            self.publish(who, name, batch, dies)
+            return
         messages = [Message(i.body, ttl=ms(i.ttl), expires_at=i.at, headers=i.headers or None, id=i.id) for i in batch]
         outcomes: list[Msg | str] = []
         receipts = self.act(
@@ -68,6 +72,44 @@ class QueueMachine(PolicyRules):
         handed = [m for m in outcomes if isinstance(m, Msg) and m.state == "leased" and m in q.messages]
         tickets = [m.seq + b" " + (m.token or b"") for m in handed]
         assert self.raw[name].wakeup[-len(tickets) :] == tickets or not tickets
+
+    # Topics
+
+    @rule(who=clients, said=items, dies=rarely)
+    def publish_some(self, who: int, said: list[Said], dies: bool) -> None:
+        if not self.is_topic(TOPIC):
+            self.declare_topic(who)
+        self.enqueue(who, TOPIC, said, dies)
+
+    @rule(
+        who=clients,
+        to=names,
+        limits=st.sampled_from(((2, None), (1, None), (2, "reject-publish"), (0, "reject-publish"))),
+        waiting=st.sampled_from((1, 1, 2, 3)),
+        first=st.sampled_from(([Said(4)], [Said(4), Said(4, 100)], [Said(10, 100), Said(4)])),
+        late=st.sampled_from((0, 100)),
+        said=strategies.sudden,
+    )
+    def publish_where_consumers_wait(
+        self,
+        who: int,
+        to: str,
+        limits: tuple[int, str | None],
+        waiting: int,
+        first: list[Said],
+        late: int,
+        said: list[Said],
+    ) -> None:
+        """Copies for a queue with little room, where consumers wait, and some messages have expired, perhaps."""
+        if to == TOPIC or not self._exists(who, to):
+            return
+        self.bind(who, to, [])
+        self.update(who, to, {"max_length": limits[0], "overflow": limits[1]}, None)
+        for _ in range(waiting):
+            self.wait(who, to, 1, 1000, [])
+        self.enqueue(who, to, first, dies=False)
+        self.clock.move(late)
+        self.publish_some(who, said, False)
 
     # Scheduled messages
 
@@ -196,6 +238,10 @@ class QueueMachine(PolicyRules):
         presence: Presence = ABSENT,
     ) -> bool:
         """Returns whether anything was taken."""
+        if count and self.is_topic(name):
+            with pytest.raises(QueueForwards):
+                self.clients[who].perform(receive.receive_once(name, count, lease))
+            return False
         now = self.clock.now
         expected: list[Taken] = []
         unknown: list[bytes] = []
@@ -475,6 +521,8 @@ class QueueMachine(PolicyRules):
         name = waiter.queue
         presence = Presence(waiter.consumer, block, 0, ticket)
         found = self._receive(waiter.who, name, waiter.count, presence=presence)
+        if waiter.count and self.is_topic(name):
+            return
         waits = not found and block > 0
         until = self.raw[name].waiters.get(waiter.consumer.encode())
         assert (until is not None) == waits
@@ -593,6 +641,7 @@ class QueueMachine(PolicyRules):
 
     # One rule is as likely as the other, so what matters most stands here more than once.
     send_more = send_even_more = enqueue
+    publish_more = publish_even_more = publish_some
     redrive_more = redrive
     leap_more = leap_to_a_due_time
     cancel_more = cancel_or_reschedule

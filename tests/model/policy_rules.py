@@ -25,7 +25,7 @@ DEADLY = {"message_ttl", "max_length", "max_length_bytes", "overflow"}
 ACTS = ("set", "set", "delete", "update", "declare", "reconcile", "send")
 RIVALS = ("set", "set", "undo", "undo", "delete", "update", "reconcile")
 #: The script before whose call the other one comes.
-MOMENTS = ("update", "update", "update", "change_policies", "declare", "sweep")
+MOMENTS = ("update", "update", "update", "change_policies", "declare", "sweep", "publish")
 
 
 class PolicyRules(QueueRules):
@@ -174,6 +174,7 @@ class PolicyRules(QueueRules):
     def _send_dead(self, who: int, name: str) -> None:
         """A message dies on arrival, and perhaps creates a queue."""
         item, now = Item(self.body(4), ttl=0), self.clock.now
+        self.sends([item])
         flow = messages.enqueue(name, [Message(item.body, ttl=0)])
         self.attempt(who, flow, "enqueue", lambda: self.world.enqueue(name, now, [item], self.free(name)))
 

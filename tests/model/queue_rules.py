@@ -40,22 +40,27 @@ class QueueRules(Machine):
 
     # Queues
 
-    def _declare(self, who: int, name: str, options: Options) -> None:
+    def _declare(self, who: int, name: str, options: Options, *, is_topic: bool = False) -> None:
         made: list[Declared] = []
         there = self.world.queues.get(name)
-        flow = queues.declare(self.clients[who].keyspace, QueueOptions.read_stored(name, options))
-        if there is not None and there.adopted and _without_switch(there.declared) != _without_switch(options):
+        read = QueueOptions.read_stored(name, options)
+        flow = queues.declare(self.clients[who].keyspace, read.as_topic() if is_topic else read)
+        is_other = there is not None and (
+            (there.bindings is not None) != is_topic or _without_switch(there.declared) != _without_switch(options)
+        )
+        if there is not None and there.adopted and is_other:
             with pytest.raises(QueueMismatch):
                 self.clients[who].perform(flow)
         else:
-            result = self.act(who, flow, "declare", lambda: made.append(self.declare_now(who, name, options)))
+            apply = lambda: made.append(self.declare_now(who, name, options, is_topic=is_topic))  # noqa: E731  # short
+            result = self.act(who, flow, "declare", apply)
             assert [result] == made
             assert self.world.queues[name].policies == self.world.version, f"{name}: declared, and not reconciled"
         self.unlisted.discard(name)
 
-    def declare_now(self, who: int, name: str, options: Options) -> Declared:
+    def declare_now(self, who: int, name: str, options: Options, *, is_topic: bool = False) -> Declared:
         """The call of the client that has just been carried out declares a queue."""
-        return self.world.declare(name, options, self.clock.now, self.policies_sent(who))
+        return self.world.declare(name, options, self.clock.now, self.policies_sent(who), is_topic=is_topic)
 
     def update_now(self, who: int, name: str, changes: Options) -> None:
         """The call of the client that has just been carried out updates a queue."""
@@ -65,10 +70,13 @@ class QueueRules(Machine):
     def policies_sent(self, who: int) -> int:
         return policies_of(self.clients[who].log[-1][0])
 
-    def declare(self, who: int, name: str, options: Options) -> None:
+    def is_topic(self, name: str) -> bool:
+        return name in self.world.queues and self.world.queues[name].bindings is not None
+
+    def declare(self, who: int, name: str, options: Options, *, is_topic: bool = False) -> None:
         kept = {option: value for option, value in options.items() if value is not None}
         if consistent(name, kept):
-            self._declare(who, name, kept)
+            self._declare(who, name, kept, is_topic=is_topic)
         self.compare()
 
     @precondition(lambda self: any(not q.adopted for q in self.world.queues.values()))
@@ -81,7 +89,7 @@ class QueueRules(Machine):
     def declare_again(self, who: int, name: str) -> None:
         """The same declaration holds under any policies, and applies those that a dead client left."""
         if name in self.world.queues:
-            self.declare(who, name, self.world.queues[name].declared)
+            self.declare(who, name, self.world.queues[name].declared, is_topic=self.is_topic(name))
 
     @rule(who=clients, name=names, changes=some_options, lives=lives)
     def update(self, who: int, name: str, changes: Options, lives: int | None) -> None:
@@ -142,8 +150,9 @@ class QueueRules(Machine):
 
     def delete(self, who: int, name: str, options: Options) -> None:
         if self._exists(who, name):
+            is_topic = self.is_topic(name)
             self.remove(who, name)
-            self.declare(who, name, options)
+            self.declare(who, name, options, is_topic=is_topic)
 
     def remove(self, who: int, name: str) -> None:
         """Delete a queue that exists."""

@@ -45,6 +45,9 @@ class Item:
     ttl: int | None = None
     at: int | None = None
     headers: dict[str, int] = field(default_factory=dict)
+    #: Of a copy: the deaths of its message, and whether it has a TTL of its own, so none by an option of the topic.
+    deaths: tuple[DeathRecord, ...] = ()
+    has_own: bool = True
 
 
 @dataclass(eq=False)
@@ -103,6 +106,12 @@ class ModelQueue:
         self.options: Options = {}
         self.policies = 0
         self.adopted = False
+        #: The filter of each queue that is bound to a topic.
+        self.bindings: dict[str, list[dict[str, Any]]] | None = None
+        #: The message that has gone on to a part of its queues, and the last one of these. It may be gone by now.
+        self.mark = (b"", "")
+        #: How many messages have left a topic because they went on.
+        self.gone_on = 0
         self.messages: list[Msg] = []
         #: In the order of their first places.
         self.scheduled: list[Scheduled] = []
@@ -162,6 +171,11 @@ class ModelQueue:
         value = self.options.get(option)
         assert value is None or isinstance(value, int)
         return value
+
+    @property
+    def passes_on(self) -> bool:
+        """Whether messages go on from here at once."""
+        return self.bindings is not None and not self.options.get("paused")
 
     @property
     def everything(self) -> list[Msg | Scheduled]:

@@ -12,7 +12,10 @@ from rqttl.protocol import codec
 from rqttl.protocol.keys import Keyspace
 from tests.model.queues import PICKUP
 
-COUNTERS = ("enqueued", "delivered", "redelivered", "acked", "refused", "purged", "redriven", "activated", "cancelled")
+COUNTERS = (
+    *("enqueued", "delivered", "redelivered", "acked", "refused", "purged", "redriven", "activated", "cancelled"),
+    *("copies", "unrouted"),
+)
 
 
 @lru_cache(maxsize=4096)

@@ -24,7 +24,7 @@ def maybe(*values: object) -> st.SearchStrategy[object]:
     return st.sampled_from((None, *values))
 
 
-TARGETS = maybe("a", "b", "dead", "a.late", "")
+TARGETS = maybe("a", "b", "dead", "a.late", "", "t")
 OPTIONS = {
     "message_ttl": maybe(50, 100, 1000, 10, 0),
     "default_ttl": maybe(30, 0),
@@ -34,7 +34,7 @@ OPTIONS = {
     "max_length": maybe(3, 2, 1, 5, 0),
     "max_length_bytes": maybe(12, 30, 5, 0),
     "overflow": maybe("reject-publish", "reject-publish-dlx"),
-    "dead_letter": maybe("a", "b", "dead", "a.late"),
+    "dead_letter": maybe("a", "b", "dead", "a.late", "t"),
     "dead_letter_expired": TARGETS,
     "dead_letter_maxlen": TARGETS,
     "dead_letter_rejected": maybe("a", "b", "dead", "a.late", "", "{queue}"),
@@ -75,7 +75,7 @@ _LIKELY = (
     "rates",
 )
 clients = st.integers(0, CLIENTS - 1)
-names = st.sampled_from(("a", "a", "a", "a", "b", "b", "dead", "a.late"))
+names = st.sampled_from(("a", "a", "a", "a", "b", "b", "dead", "a.late", "t", "t"))
 
 
 def _with_pauses(drawn: dict[str, object]) -> dict[str, object]:

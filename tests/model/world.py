@@ -51,13 +51,15 @@ class World:
                 q.last = (int(highest[:13]), int(highest[14:]))
         return self.queues[name]
 
-    def declare(self, name: str, declared: Options, now: int, version: int) -> Declared:
+    def declare(self, name: str, declared: Options, now: int, version: int, *, is_topic: bool = False) -> Declared:
         """Declare a queue that is new, that nobody has declared, or that has the same declared options."""
         made: Declared = "adopted" if name in self.queues else "created"
         q = self.found(name, now)
         if q.adopted:
+            assert (q.bindings is not None) == is_topic
             assert {**q.declared, "paused": None} == {**declared, "paused": None}
             return "existing"
+        q.bindings = {} if is_topic else None
         self._declared(q, declared, version)
         return made
 
@@ -391,16 +393,33 @@ class World:
         """The limit that leaves no room for one of the messages. What is decided is as in `_arrive`."""
         if q.drops_head:
             return ""
+        must_wait, refused = self._plan(q, now, fresh, [], waiting)
+        if must_wait:
+            self.make_room(q, now)
+            return self._no_room(q, now, fresh, waiting)
+        return next(iter(refused.values()), "")
+
+    def _plan(
+        self, q: ModelQueue, now: int, fresh: list[Msg], late: list[Msg], waiting: int
+    ) -> tuple[bool, dict[Msg, str]]:
+        """Whether others must leave before messages arrive, and the messages without room."""
+        live = [m for m in q.ready if not q.expired(m, now)]
+        if waiting and q.drops_head and q.over(len(live), sum(len(m.body) for m in live)):
+            return True, {}
         overdue = [m for m in q.overdue(now) if m.state == "ready"]
         mortal = [m for m in fresh if q.is_mortal(m, now)]
         vital = [m for m in fresh if m not in mortal]
         pressed = q.over(len(q.ready) + len(vital), q.size + sum(len(m.body) for m in vital)) is not None
-        older, handed = self._handed(q, fresh, mortal, overdue, waiting, pressed=pressed)
-        if older and overdue:  # these go first, and then it is decided anew
-            self.bury(q, now, "expired", overdue)
-            return self._no_room(q, now, fresh, waiting)
-        refused = self._refused(q, [m for m in vital if m not in handed], [*overdue, *older])
-        return next(iter(refused.values()), "")
+        older, handed = self._handed(q, [m for m in fresh if m not in late], mortal, overdue, waiting, pressed=pressed)
+        if older and overdue:
+            return True, {}
+        return False, self._refused(q, [m for m in vital if m not in handed], [*overdue, *older])
+
+    def make_room(self, q: ModelQueue, now: int) -> None:
+        """What is expired goes, and what a limit pushes out: that goes to no consumer."""
+        self.bury(q, now, "expired", q.overdue(now))
+        if q.drops_head:
+            self._trim(q, now)
 
     def _arrive(
         self,
@@ -419,20 +438,14 @@ class World:
         Scheduled ones may be held back, from the first one without room on, but for those that come too late: then the
         result has fewer of them.
         """
-        live = [m for m in q.ready if not q.expired(m, now)]
-        if waiting and q.drops_head and q.over(len(live), sum(len(m.body) for m in live)):
-            self.bury(q, now, "expired", q.overdue(now))
-            self._trim(q, now)  # what a limit pushes out goes to no consumer
+        if self._plan(q, now, fresh, late, waiting)[0]:
+            self.make_room(q, now)
         mortal = [m for m in fresh if q.is_mortal(m, now)]
         vital = [m for m in fresh if m not in mortal]
         pressed = q.over(len(q.ready) + len(vital), q.size + sum(len(m.body) for m in vital)) is not None
         dying = q.overdue(now) if pressed or mortal or d is not None else []
         overdue = [m for m in dying if m.state == "ready"]
-
         older, handed = self._handed(q, [m for m in fresh if m not in late], mortal, overdue, waiting, pressed=pressed)
-        if older and overdue:  # these go first, and then it is decided anew
-            self.bury(q, now, "expired", overdue)
-            return self._arrive(q, now, fresh, late, waiting, letters=letters, d=d, scheduled=scheduled)
         q.charge(now, len(older) + len(handed))
         for m in [*older, *handed]:
             m.state, m.until = "leased", now + PICKUP

@@ -1,0 +1,208 @@
+"""Rules about topics: declaring, binding, filters, publishing; and what every client does that passes messages on."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, precondition, rule
+
+from rqttl import Message, QueueFull, QueueMismatch, QueueNotFound, Receipt
+from rqttl.flows import bindings
+from rqttl.flows import messages as message_flows
+from rqttl.protocol.commands import Command, Reply
+from rqttl.units import as_datetime
+from tests.contract.clocked import ms
+from tests.model.machine import policies_of
+from tests.model.policy_rules import PolicyRules
+from tests.model.queues import Item, Msg
+from tests.model.raw import free
+from tests.model.strategies import clients
+from tests.model.topics import FILTERS, Copies
+
+TOPIC = "t"
+bound = st.sampled_from(("a", "a", "b", "b", "dead", "a.late"))
+filters = st.sampled_from(FILTERS)
+
+
+class TopicRules(PolicyRules):
+    @initialize(first=filters, second=filters, third=st.none() | filters)
+    def declare_topic_and_bind(self, first: Any, second: Any, third: Any) -> None:
+        self.declare_topic(0)
+        for queue, rules in (("a", first), ("b", second), ("dead", third)):
+            if rules is not None:
+                self.bind(0, queue, rules)
+
+    # Bindings
+
+    @rule(who=clients)
+    def declare_topic(self, who: int) -> None:
+        there = self.world.queues.get(TOPIC)
+        if there is not None and there.adopted and there.bindings is None:
+            self.remove(who, TOPIC)
+            self.compare()
+        declared = {} if there is None else there.declared
+        self._declare(who, TOPIC, declared, is_topic=True)
+        self.compare()
+
+    @rule(who=clients, queue=bound, rules=filters)
+    def bind(self, who: int, queue: str, rules: Any) -> None:
+        flow = bindings.bind(self.clients[who].keyspace, TOPIC, queue, rules)
+        if not self.is_topic(TOPIC):
+            error: type[Exception] = QueueMismatch if TOPIC in self.raw else QueueNotFound
+        elif queue not in self.raw:
+            error = QueueNotFound
+        elif self.bound.get(queue, rules) != rules:
+            error = QueueMismatch
+        else:
+            self.act(who, flow, "update", lambda: self.rebind(who, {**self.bound, queue: rules}))
+            self.compare()
+            return
+        with pytest.raises(error):
+            self.clients[who].perform(flow)
+
+    @precondition(lambda self: self.is_topic(TOPIC) and self.bound)
+    @rule(who=clients, which=st.integers(0, 5), rules=st.none() | filters)
+    def unbind_or_set_filter(self, who: int, which: int, rules: Any) -> None:
+        queue, keyspace = sorted(self.bound)[which % len(self.bound)], self.clients[who].keyspace
+        left = {name: value for name, value in self.bound.items() if name != queue}
+        if rules is None:
+            self.act(who, bindings.unbind(keyspace, TOPIC, queue), "update", lambda: self.rebind(who, left))
+        else:
+            flow = bindings.set_filter(keyspace, TOPIC, queue, rules)
+            self.act(who, flow, "update", lambda: self.rebind(who, {**left, queue: rules}))
+        self.compare()
+
+    @rule(who=clients, queue=st.sampled_from(("a.late", "a.late", "dead", TOPIC)))
+    def delete_for_long(self, who: int, queue: str) -> None:
+        """A queue is gone, and the binding of it perhaps still there."""
+        if self._exists(who, queue):
+            self.remove(who, queue)
+            self.compare()
+
+    @property
+    def bound(self) -> dict[str, Any]:
+        return self.world.queues[TOPIC].bindings or {}
+
+    def rebind(self, who: int, now_bound: dict[str, Any]) -> None:
+        self.world.bind(TOPIC, now_bound, self.policies_sent(who))
+
+    # Publishing
+
+    def publish(self, who: int, topic: str, batch: list[Item], dies: bool) -> None:
+        """Send to a topic. `follow` and `refused` have seen what the calls did; here are the answers of the client."""
+        messages = [Message(i.body, ttl=ms(i.ttl), expires_at=i.at, headers=i.headers or None, id=i.id) for i in batch]
+        self.sends(batch)
+        receipts = self.act(who, message_flows.enqueue(topic, messages), "", lambda: None, deaf=dies)
+        q = self.world.queues[topic]
+        for number, receipt in enumerate(receipts):
+            outcome = self.outcomes.get(number)
+            if isinstance(outcome, Msg):
+                ends = q.deadline(outcome)
+                expires_at = None if ends is None else as_datetime(ends)
+                assert isinstance(receipt, Receipt)
+                assert (receipt.id, receipt.expires_at) == (outcome.id or outcome.seq.decode(), expires_at)
+            else:
+                assert isinstance(receipt, QueueFull)
+                assert outcome is None or outcome == (receipt.queue, receipt.limit)
+                assert self.world.queues[receipt.queue].options.get("overflow", "drop-head") != "drop-head"
+        self.compare()
+        self.check_passed(topic, dies=dies)
+
+    def check_passed(self, topic: str, *, dies: bool) -> None:
+        """Whoever lives has passed on what waits, up to a message for a full queue."""
+        q, now = self.world.queues[topic], self.clock.now
+        if dies or not q.passes_on or not q.ready:
+            return
+        first = min(q.ready, key=lambda m: (m.seq != q.mark[0], m.seq))
+        assert not q.expired(first, now), f"{topic}: an expired message waits"
+        (item,) = self.world.waiting_at(q, now, [first.seq])
+        left = [Copies(name, [1], self.waiting(name)) for name in self.left(topic, item, first.seq)]
+        assert any(isinstance(self.world.refusal(now, [item], [one]), tuple) for one in left), f"{topic}: messages wait"
+
+    def left(self, topic: str, item: Item, seq: bytes | None) -> list[str]:
+        """The queues that get a message, or have not got it yet."""
+        mark = self.world.queues[topic].mark
+        found = self.world.route(topic, item.headers, item.deaths)
+        return [name for name in found if seq != mark[0] or name > mark[1]]
+
+    def waiting(self, name: str) -> int:
+        raw, now = self.raw[name], self.clock.now
+        is_closed = raw.meta[b"has_waiters"] == b"2"
+        return 0 if is_closed else min(free(raw.waiters.values(), now), self.world.queues[name].room(now))
+
+    # What clients do by themselves
+
+    def follow(self, command: Command, reply: Reply, *, counts: bool) -> None:
+        script = command.script.name
+        if script == "publish":
+            self.applied += 1
+            self.copied(command)
+        elif script == "enqueue":  # a message that no call can publish now
+            self.applied += 1
+            step = 2 if command.word("form") in ("", "ids") else 1
+            places = self.places(command.words[self.first(command) + step - 1 :: step])
+            items = [self.sending[place] for place in places]
+            told = self.world.enqueue(command.queue, self.clock.now, items, self.free(command.queue))
+            for place, one in zip(places, told, strict=True):
+                self.outcomes[place] = one if isinstance(one, Msg) else (command.queue, one)
+        elif script == "update" and command.word("declared"):
+            found = json.loads(str(command.word("declared")))["bindings"]
+            self.world.unbind_gone(command.queue, found, policies_of(command))
+        else:
+            super().follow(command, reply, counts=counts)
+
+    def copied(self, command: Command) -> None:
+        """A call has stored copies: in the queues that the messages are for, in no other, and nobody refuses one."""
+        topic, now, mark = command.queue, self.clock.now, str(command.word("mark"))
+        copies, places, items = self.call(command)
+        assert self.world.refusal(now, items, copies) is None, f"{topic}: a copy without room"
+        seqs = [str(word).encode() for word in self.batch(command)] if command.word("form") == "log" else []
+        for number, item in enumerate(items, 1):
+            expected = self.left(topic, item, seqs[0] if seqs else None)
+            if mark:
+                assert expected[-1] > mark.partition(" ")[2]
+                expected = [name for name in expected if name <= mark.partition(" ")[2]]
+            assert sorted(one.queue for one in copies if number in one.numbers) == expected, f"{topic}: for others"
+        if seqs:
+            self.world.pass_on(topic, now, seqs, copies, mark)
+        else:
+            taken = self.world.publish(topic, now, [self.sending[place] for place in places], copies)
+            self.outcomes.update(zip(places, taken, strict=True))
+
+    def refused(self, command: Command, reply: Reply) -> None:
+        """A call that a full queue refuses, or that has to come again."""
+        code = reply[1].decode()
+        if command.script.name != "publish" or code not in ("full", "retry"):
+            return
+        self.applied += 1
+        copies, places, items = self.call(command)
+        expected = self.world.refusal(self.clock.now, items, copies)
+        if code == "retry":
+            assert isinstance(expected, Copies), f"{command.queue}: all have room"
+            self.world.make_room(self.world.queues[expected.queue], self.clock.now)
+        else:
+            name, limit, number = reply[2].decode(), reply[3].decode(), int(reply[4])
+            assert (name, limit, number) == expected, f"{command.queue}: refused"
+            if places:
+                self.outcomes[places[number - 1]] = (name, limit)
+
+    def call(self, command: Command) -> tuple[list[Copies], list[int], list[Item]]:
+        """What each queue gets of a call, the places of its messages, and what their copies begin as."""
+        q, now, batch = self.world.queues[command.queue], self.clock.now, self.batch(command)
+        if command.word("form") == "log":
+            places, items = [], self.world.waiting_at(q, now, [str(word).encode() for word in batch])
+        else:
+            places = self.places(batch[1::2])
+            items = self.world.originals(q, now, [self.sending[place] for place in places])[1]
+        copies = [
+            Copies(name, list(map(int, str(numbers).split())) or range(1, len(items) + 1), self.free(name))
+            for name, _, _, _, numbers in self.queues_of(command)
+        ]
+        return copies, places, items
+
+    def places(self, bodies: Sequence[Any]) -> list[int]:
+        """The places of these bodies in what a client sends. Between them are such as were answered."""
+        left = iter([place for place in range(len(self.sending)) if place not in self.outcomes])
+        return [next(place for place in left if self.sending[place].body == body) for body in bodies]
