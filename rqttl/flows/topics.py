@@ -310,11 +310,13 @@ class _Publication(_Sending):
     def _refuse(self, found: Sequence[Sequence[str]], place: int, first: int, queue: QueueConfig, limit: str) -> None:
         """Note that a full queue has refused the message `first` of those from `place` on.
 
-        The later ones for it would be refused, too, unless one takes less room or is a duplicate.
+        The later ones for it would be refused, too, unless one takes less room, is a duplicate or dies at once.
         """
         all_alike = limit == "max_length" and not (self._window or self._config.window or queue.window)
         for number, names in enumerate(found[first:] if all_alike else found[first : first + 1], place + first):
-            if queue.name in names:
+            ttl = self._packed[number][0].ttl
+            may_die = ttl == b"+0" or ttl[:1] == b"@"
+            if queue.name in names and (number == place + first or not may_die):
                 self._refused[number] = QueueFull(queue.name, limit, queue.options.number(limit) or 0)
 
     def _let_wait(self, end: int) -> Flow[None]:
