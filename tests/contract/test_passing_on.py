@@ -10,6 +10,7 @@ import pytest
 from rqttl import Broker, InvalidInput, Message, Queue, QueueFull, Topic
 from rqttl.flows import topics
 from rqttl.flows.steps import GetConfig, HandleNotes, Step
+from rqttl.protocol import commands
 from rqttl.protocol.commands import Command
 from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
@@ -200,14 +201,94 @@ def test_a_queue_that_is_gone_holds_nobody_up(clocked: Clocked) -> None:
     assert (contents([topic, eu]), [*topic.bindings()]) == ([[], [b"1"]], ["news/eu"])
 
 
-def test_what_is_out_of_the_log_survives_a_purge(clocked: Clocked) -> None:
-    topic, (eu, us) = news(clocked, "eu", "us", dead_letter="news/dead")
+@pytest.mark.parametrize("how", ["purge", "delete"])
+def test_what_is_out_of_the_log_survives_a_purge_and_the_end_of_the_topic(
+    clocked: Clocked, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """The script of another client comes between two steps of the second message."""
+    monkeypatch.setattr(topics, "QUEUES", 1)
+    topic, driver, seen = clocked.declare_topic("news"), driver_of(Clocked(redis_of(clocked))), iter(range(1, 99))
+    calls = {
+        "purge": commands.purge(driver.keyspace, "news", "", ()),
+        "delete": commands.delete(driver.keyspace, "news", if_unused=False, if_empty=False),
+    }
+    queues = [clocked.declare_queue(f"news/x/{name}") for name in "ab"]
+    for queue in queues:
+        topic.bind(queue.name)
     topic.pause()
-    topic.enqueue_many([b"1", b"2"])
+    topic.enqueue_many([b"1", b"2", b"3"])
 
-    assert topic.purge() == 2
+    def look(step: Step) -> None:
+        if is_passage(step) and next(seen) == 4:
+            driver.step(calls[how])
+
+    with observed(clocked, look):
+        topic.resume()
+    reap(clocked, 2_000)
+
+    assert contents(queues) == [[b"1", b"2"], [b"1"]]
+    if how == "purge":
+        topic.enqueue(b"4")
+        assert contents([topic, *queues]) == [[], [b"1", b"2", b"4"], [b"1", b"4"]]
+
+
+def test_letters_that_wait_behind_a_full_queue_trim_a_topic_with_a_limit(clocked: Clocked) -> None:
+    topic, _ = news(clocked, "eu", max_length=2, dead_letter="news/x/trimmed")
+    full = topic.subscribe("full", max_length=0, overflow="reject-publish")
+    queue = clocked.declare_queue("news/x/q", dead_letter="news")
+
+    queue.enqueue_many([Message(b"%d" % n, ttl=0) for n in range(4)])
+    reap(clocked, 2_000)
+    assert contents([topic, clocked.queue("news/x/trimmed")]) == [[b"2", b"3"], [b"0", b"1"]]
+    topic.unbind(full.name)
+    reap(clocked, 2_000)
+
+    assert contents([topic, clocked.queue("news/eu")]) == [[], [b"2", b"3"]]
+
+
+def test_a_limit_by_policy_acts_on_what_waits_at_topics(clocked: Clocked) -> None:
+    topic, (eu,) = news(clocked, "eu")
+    clocked.set_policy("short", "#", {"max_length": 1})
+    topic.enqueue_many([b"1", b"2"])
+    topic.pause()
+    topic.enqueue_many([b"3", b"4"])
+
+    assert contents([topic, eu]) == [[b"4"], [b"2"]]
     topic.resume()
-    assert contents([topic, eu, us]) == [[], [], []]
+    assert contents([topic, eu]) == [[], [b"4"]]
+
+
+def test_a_bound_queue_may_be_the_one_for_dead_letters_of_the_topic(clocked: Clocked) -> None:
+    topic, (eu, both) = news(clocked, "eu", "dead", dead_letter="news/dead")
+    both.update(dead_letter="news")
+    topic.pause()
+    topic.enqueue(b"late", ttl="1ms")
+    reap(clocked, 1)
+    topic.resume()
+    topic.enqueue(b"x")
+    assert contents([topic, eu, both]) == [[], [b"x"], [b"late", b"x"]]
+
+    clocked.queue("news/dead").update(message_ttl=0)
+    reap(clocked, 2_000)
+
+    assert (contents([topic, eu, both]), dropped(both)["cycle"]) == ([[], [b"x", b"x"], []], 1)
+
+
+def test_a_clock_that_is_set_back_changes_no_order_and_lets_nothing_wait(clocked: Clocked) -> None:
+    topic, (eu,) = news(clocked, "eu")
+    clocked.advance(3_600_000)
+    topic.enqueue(b"1")
+    topic.pause()
+    topic.enqueue(b"2")
+    dies(clocked, topic.resume)
+
+    clocked.advance(-3_600_000)
+    reap(clocked)
+    topic.enqueue_many([b"3", Message(b"4", ttl="1ms")])
+
+    assert contents([topic, eu]) == [[], [b"1", b"2", b"3", b"4"]]
+    clocked.advance(1)
+    assert bodies(eu) == [b"1", b"2", b"3"]
 
 
 # Clients that die, and clients at once

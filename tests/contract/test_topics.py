@@ -296,6 +296,20 @@ def test_a_paused_subscription_collects_and_a_paused_topic_keeps(clocked: Clocke
     assert taken(eu) == [b"1"]
 
 
+@pytest.mark.parametrize("options", [{"max_leased": 1}, {"rate": "1/1m"}])
+def test_a_bound_queue_keeps_to_its_own_pace(clocked: Clocked, topic: Topic, options: dict[str, Any]) -> None:
+    slow, fast = topic.subscribe("slow", **options), topic.subscribe("fast")
+    clocked.while_waiting(lambda: topic.enqueue_many([b"1", b"2"]))
+
+    found = slow.receive_many(9, wait="1s")
+
+    assert ([one.body for one in found], slow.receive()) == ([b"1"], None)
+    assert taken(fast)[:2] == [b"1", b"2"]
+    found[0].ack()
+    clocked.advance(MINUTE)
+    assert one(slow).body == b"2"
+
+
 # Receiving
 
 
