@@ -344,7 +344,10 @@ class SharedSession(Session[D]):
             if node in failed:
                 failure = failure if is_idle else failed[node]
                 continue
-            if queues[name].is_missing or (is_idle and queues.is_away(name) if at_end else queues.rests(name)):
+            settles = queues[name].forwards and (not is_idle or bool(part.leases()))
+            if (queues[name].is_missing and not settles) or (
+                is_idle and queues.is_away(name) if at_end else queues.rests(name)
+            ):
                 continue
             try:
                 with nullcontext() if at_end else queues.sparing(name):

@@ -65,6 +65,7 @@ class _Queue:
     until: float | None = None
     is_awaited: bool = False
     is_missing: bool = False
+    forwards: bool = False
     ticket: bytes | None = None
     is_hinted: bool = False
     due: float = math.inf
@@ -207,7 +208,7 @@ class Queues(dict[str, _Queue]):
         if not queue.is_missing:
             what = error if isinstance(error, QueueForwards) else f"queue {error.queue} does not exist"
             logger.warning("%s; looking again every %d s", what, MISSING // 1000)
-        queue.is_missing, queue.is_awaited = True, False
+        queue.is_missing, queue.forwards, queue.is_awaited = True, isinstance(error, QueueForwards), False
         queue.until = queue.due = now + MISSING
 
     def hint(self, names: Sequence[str]) -> None:
