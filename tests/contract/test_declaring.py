@@ -475,6 +475,17 @@ def test_a_chain_that_is_turned_round_by_a_plan_loses_nothing(broker: Broker) ->
     assert bodies(broker.queue("news/a")) == [b"1", b"2"]
 
 
+def test_a_queue_that_is_deleted_after_the_plan_was_made_is_not_bound(broker: Broker) -> None:
+    news = broker.declare_topic("news")
+    broker.declare_queue("news/eu")
+    steps = plan(broker, Deployment.of([QueueOptions("news", {}, {"news/eu": []}), QueueOptions("news/eu", {})], []))
+    broker.queue("news/eu").delete()
+
+    with pytest.raises(QueueNotFound, match="'news/eu'"):
+        broker.apply_plan(steps)
+    assert news.bindings() == {}
+
+
 def test_a_topic_that_a_plan_deletes_takes_no_queue_along_that_the_file_names(broker: Broker) -> None:
     news = broker.declare_topic("news")
     for name in ("kept", "other"):

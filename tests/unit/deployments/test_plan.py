@@ -102,6 +102,7 @@ def test_a_step_shows_each_binding_before_and_after() -> None:
         "d": (None, []),
     }
     assert step.changes.keys() == {"max_length", "bindings"}
+    assert bound({"news": {"bindings": {"a": {"x": 1}}}, "a": {}}, a={"x": True}).changes.keys() == {"bindings"}
 
 
 def test_bindings_stay_where_the_file_does_not_name_them() -> None:
