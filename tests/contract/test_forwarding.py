@@ -97,6 +97,29 @@ def test_what_waits_goes_on_and_what_is_leased_is_settled_as_usual(clocked: Cloc
     assert (lapsed.body, source.stats().acked) == (b"lapsed", 1)
 
 
+@pytest.mark.parametrize("is_late", [False, True], ids=["", "after a renewal"])
+def test_a_consumer_of_several_queues_renews_and_settles_what_it_has_of_one_that_begins_to_forward(
+    clocked: Clocked, is_late: bool
+) -> None:
+    source = clocked.declare_queue("q", lease="30s")
+    clocked.declare_queue("other")
+    source.enqueue_many([b"1", b"2"])
+
+    with clocked.consume(["q", "other"], wait="1s") as deliveries:
+        first, second = next(deliveries), next(deliveries)
+        source.update(forward_to="q/next")
+        first.ack()
+        assert next(deliveries, None) is None
+        for _ in range(6 * is_late):
+            clocked.advance(10_000)
+            assert next(deliveries, None) is None
+        second.ack()
+
+    stats = source.stats()
+    assert (stats.acked, stats.leased, stats.ready, deliveries.lost_count) == (2, 0, 0, 0)
+    assert "q/next" not in clocked.queues(), "nothing went on"
+
+
 def test_what_waits_is_ready_again_in_order_once_the_queue_forwards_no_more(clocked: Clocked) -> None:
     source, target = chain(clocked, "q", "q/next")
     source.pause()
