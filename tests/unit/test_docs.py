@@ -301,6 +301,9 @@ def set_stage(broker: Broker, *, empty: bool) -> None:
     orders = broker.declare_queue("orders", expires="1h", dead_letter="{queue}/dead")
     for name in ("mails", "parked"):
         broker.declare_queue(name)
+    news = broker.declare_topic("news", message_ttl="1h")
+    news.subscribe("europe", "orders.eu.#")
+    news.bind("mails", {"kind": "mail"})
     orders.enqueue_many([b"dies", rqttl.Message(b"x", id="order-17")])
     if not empty:
         orders.enqueue(b"later", id="order-18", delay="1h")
