@@ -35,11 +35,12 @@ def _read_filter(given: str) -> list[Rule]:
     if not given.startswith(("{", "[")):
         return check_filter(given)
     try:
-        return check_filter(json.loads(given))
+        value = json.loads(given)
     except json.JSONDecodeError as error:
         raise InvalidInput(f"filter: not JSON: {error.msg} at character {error.pos + 1}") from None
-    except RecursionError:
-        raise InvalidInput("filter: not JSON that can be read: it is nested too deeply") from None
+    except (ValueError, RecursionError) as error:  # a number with thousands of digits; too many levels
+        raise InvalidInput(f"filter: not JSON that can be read: {error}") from None
+    return check_filter(value)
 
 
 def _read_name(given: str) -> str:

@@ -107,6 +107,7 @@ REFUSALS: list[tuple[str, int, str]] = [
     ("topic bind news q --filter {'a'}", 2, "'--filter': not JSON: "),
     ("topic bind news q --filter [[[]]]", 2, "'--filter': expected text, a mapping or a list of these"),
     ('topic bind news q --filter {"a":NaN}', 2, "'--filter': header 'a': expected text, a finite number"),
+    ('topic bind news q --filter {"a":' + "7" * 5_000 + "}", 2, "'--filter': not JSON that can be read"),
     ("topic bind news q --filter " + "[" * 99_999, 2, "'--filter': not JSON that can be read"),
     ("topic bind news news", 2, "queue: expected another queue than the topic, got 'news'"),
 ]
