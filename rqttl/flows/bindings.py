@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from rqttl.checks import check_queue_name
 from rqttl.errors import InvalidInput, InvalidName, QueueMismatch, QueueNotFound
@@ -40,7 +40,10 @@ def subscribe(
     if arguments.keys().isdisjoint(("expires", "auto_delete_on_idle")):
         inherited = config.options if known is None else known.declared
         arguments["auto_delete_on_idle"] = written("auto_delete_on_idle", inherited.auto_delete_on_idle)
-    declared = yield from queues.declare(keyspace, QueueOptions.read(queue, arguments))
+    wanted = QueueOptions.read(queue, arguments)
+    if wanted.forward_to:
+        yield from _check_way(topic, queue, [wanted.forwards_to])
+    declared = yield from queues.declare(keyspace, wanted)
     yield from _bind(keyspace, topic, queue, rules)
     return queue, declared
 
@@ -78,8 +81,8 @@ def _bind(keyspace: Keyspace, topic: str, queue: str, rules: list[Rule]) -> Flow
         bound = yield from config_if_exists(keyspace, queue)
         if bound is None:
             raise QueueNotFound(queue)
-        if bound.passes_on and (way := (yield from comes_back(topic, [queue]))):
-            raise InvalidInput(f"queue: messages would come back: {way}; unbind one of them first")
+        if bound.passes_on:
+            yield from _check_way(topic, queue, bound.options.passes_to or ())
         _check_room(config, queue)
         bindings = config.declared.bindings or {}
         ours, theirs = canonical_json(rules), canonical_json(bindings.get(queue, rules))
@@ -89,6 +92,12 @@ def _bind(keyspace: Keyspace, topic: str, queue: str, rules: list[Rule]) -> Flow
         # a new version also for what is there: see `unbind_gone`
         if (yield from rebind(keyspace, config, {**bindings, queue: rules})):
             return
+
+
+def _check_way(topic: str, by: str, to: Iterable[str]) -> Flow[None]:
+    """Raise `InvalidInput` if messages of the topic would come back by this queue, which passes them on to others."""
+    if way := (yield from comes_back(topic, to, by=by)):
+        raise InvalidInput(f"queue: messages would come back: {way}; unbind one of them first")
 
 
 def set_filter(keyspace: Keyspace, topic: str, name: str, filter: Filter) -> Flow[None]:

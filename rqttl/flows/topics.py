@@ -10,7 +10,7 @@ acts on every call that begins after it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
@@ -403,9 +403,12 @@ def slot_fault(keyspace: Keyspace, source: str, target: str) -> str:
     return f"{rule}; a queue {fitting!r} would be in its slot"
 
 
-def comes_back(source: str, names: Sequence[str], *, fresh: bool = True) -> Flow[str]:
-    """The way on which messages from `source` to these queues would come back to it; empty if there is none."""
-    pending, seen = [(name, f"{source!r} > {name!r}") for name in names], {*names}
+def comes_back(source: str, names: Iterable[str], *, by: str = "", fresh: bool = True) -> Flow[str]:
+    """The way on which messages from `source`, `by` another queue, to these queues would come back; empty if none."""
+    way, seen = f"{source!r} > {by!r}" if by else repr(source), {*names}
+    if source in seen:
+        return f"{way} > {source!r}"
+    pending = [(name, f"{way} > {name!r}") for name in sorted(seen)]
     while pending:
         name, way = pending.pop()
         with suppress(QueueNotFound):

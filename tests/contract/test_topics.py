@@ -550,6 +550,15 @@ REFUSED: list[tuple[str, Callable[[Any, Any], object], type[Exception], str]] = 
             ({"": 1}, "non-empty"),
             ({"unmatched": True, "a": 1}, "without another rule"),
             ({"subject": ["a.*"]}, "pattern alone"),
+            ([["a"]], "expected text, a mapping or a list of these"),
+            ({"a": {}}, "one of the operators .* got none"),
+            ({"a": {"not": []}}, "empty list"),
+            ({"a": {"pattern": "a..b"}}, "expected words"),
+            ({"a": None}, "expected text, a finite number"),
+            ({"a": 2**64}, "64 bits"),
+            ({"a": b"x"}, "got bytes"),
+            ([{"unmatched": True}, "a"], "without another rule"),
+            (range(0), "got range"),
         ]
     ],
     *[
@@ -561,6 +570,12 @@ REFUSED: list[tuple[str, Callable[[Any, Any], object], type[Exception], str]] = 
     ("bindings of a topic", lambda broker, _: broker.declare_topic("x", bindings={}), InvalidInput, "no such queue"),
     ("bindings by update", lambda _, news: news.update(bindings={}), InvalidInput, "no such queue option"),
     ("bindings by policy", lambda broker, _: broker.set_policy("p", "#", {"bindings": {}}), InvalidInput, "bindings"),
+    ("a way back", lambda _, news: news.subscribe("x", forward_to="news"), InvalidInput, "come back: .news. >"),
+    ("a long way back", lambda _, news: news.subscribe("x", forward_to="news/x/f"), InvalidInput, "> .news/x/f. >"),
+    ("a forwarding topic", lambda _, news: news.update(forward_to="q"), InvalidInput, "is a topic: bind 'q' to it"),
+    ("forwards by policy", lambda broker, _: broker.set_policy("p", "#", {"forward_to": "q"}), InvalidInput, "each"),
+    ("window", lambda _, news: news.enqueue_many([b"x"], duplicate_window=-1), InvalidInput, "duplicate_window"),
+    ("no messages", lambda _, news: news.enqueue_many(None), InvalidInput, "expected a sequence"),
     ("a list as a name", lambda _, news: news.set_filter(["eu"], None), InvalidInput, "name: expected"),
     ("a missing queue", lambda _, news: news.bind("news/x/gone"), QueueNotFound, "gone"),
     ("the topic itself", lambda _, news: news.bind("news"), InvalidInput, "another queue than the topic"),
@@ -611,6 +626,7 @@ def test_a_refused_call_names_the_rule_and_changes_nothing(
 ) -> None:
     topic.subscribe("eu", "a")
     clocked.declare_queue("q")
+    clocked.declare_queue("news/x/f", forward_to="news")
     before = everything(client)
 
     with pytest.raises(error, match=rule):
