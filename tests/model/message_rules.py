@@ -45,7 +45,7 @@ class QueueMachine(TopicRules):
             at = now + one.at if one.at is not None and one.ttl is None else None
             id = f"id{self.bodies}" if one.named else None
             batch.append(Item(body, id, one.ttl, at, {"n": 1} if one.headed else {}))
-        if self.is_topic(name):
+        if self.goes_on(name):
             self.publish(who, name, batch, dies)
             return
         messages = [Message(i.body, ttl=ms(i.ttl), expires_at=i.at, headers=i.headers or None, id=i.id) for i in batch]
@@ -238,7 +238,7 @@ class QueueMachine(TopicRules):
         presence: Presence = ABSENT,
     ) -> bool:
         """Returns whether anything was taken."""
-        if count and self.is_topic(name):
+        if count and self.goes_on(name):
             with pytest.raises(QueueForwards):
                 self.clients[who].perform(receive.receive_once(name, count, lease))
             return False
@@ -521,7 +521,7 @@ class QueueMachine(TopicRules):
         name = waiter.queue
         presence = Presence(waiter.consumer, block, 0, ticket)
         found = self._receive(waiter.who, name, waiter.count, presence=presence)
-        if waiter.count and self.is_topic(name):
+        if waiter.count and self.goes_on(name):
             return
         waits = not found and block > 0
         until = self.raw[name].waiters.get(waiter.consumer.encode())

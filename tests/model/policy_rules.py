@@ -22,8 +22,8 @@ from tests.unit.policies import reference
 #: Options whose change may let messages die at once.
 DEADLY = {"message_ttl", "max_length", "max_length_bytes", "overflow"}
 #: The acts of one client, and those of another one that comes between: `undo` takes back the change of a policy.
-ACTS = ("set", "set", "delete", "update", "declare", "reconcile", "send")
-RIVALS = ("set", "set", "undo", "undo", "delete", "update", "reconcile")
+ACTS = ("set", "set", "delete", "update", "declare", "reconcile", "send", "forward")
+RIVALS = ("set", "set", "undo", "undo", "delete", "update", "reconcile", "forward")
 #: The script before whose call the other one comes.
 MOMENTS = ("update", "update", "update", "change_policies", "declare", "sweep", "publish")
 
@@ -140,7 +140,12 @@ class PolicyRules(QueueRules):
         if rival == "undo":
             old = next((one for one in stored if one.field == policy.field), None)
             rival, other = ("delete", policy) if old is None else ("set", old)
-        self.clients[who].meanwhile = (moment, lambda: self._do(1 - who, rival, other, name, changes))
+        at, after = name, "b" if name == "a" else "a"
+        if act == "forward":
+            act, options = "update", {"forward_to": after}
+        if rival == "forward":  # perhaps both close a circle
+            rival, at, changes = "update", after, {"forward_to": name}
+        self.clients[who].meanwhile = (moment, lambda: self._do(1 - who, rival, other, at, changes))
         self._do(who, act, policy, name, options)
         self.clients[who].meanwhile = None
         wrong = self.world.outdated() - before

@@ -48,6 +48,10 @@ class QueueRules(Machine):
         is_other = there is not None and (
             (there.bindings is not None) != is_topic or _without_switch(there.declared) != _without_switch(options)
         )
+        if self.closes_circle(name, options):
+            with pytest.raises(InvalidOption):
+                self.clients[who].perform(flow)
+            return
         if there is not None and there.adopted and is_other:
             with pytest.raises(QueueMismatch):
                 self.clients[who].perform(flow)
@@ -73,6 +77,14 @@ class QueueRules(Machine):
     def is_topic(self, name: str) -> bool:
         return name in self.world.queues and self.world.queues[name].bindings is not None
 
+    def goes_on(self, name: str) -> bool:
+        """Whether nobody receives messages here, since all of them go on."""
+        return name in self.world.queues and self.world.queues[name].passes_to is not None
+
+    def closes_circle(self, name: str, options: Options) -> bool:
+        target = str(options.get("forward_to") or "")
+        return bool(target) and self.world.comes_back(name, [target])
+
     def declare(self, who: int, name: str, options: Options, *, is_topic: bool = False) -> None:
         kept = {option: value for option, value in options.items() if value is not None}
         if consistent(name, kept):
@@ -97,7 +109,11 @@ class QueueRules(Machine):
             return
         flow = queues.update(self.clients[who].keyspace, name, as_written(changes))
         merged = {**self.world.queues[name].declared, **changes}
-        if not consistent(name, {option: value for option, value in merged.items() if value is not None}):
+        kept = {option: value for option, value in merged.items() if value is not None}
+        forwards = changes.get("forward_to", self.world.queues[name].declared.get("forward_to"))
+        is_new = forwards != self.world.queues[name].declared.get("forward_to")
+        is_wrong = is_new and (self.is_topic(name) or self.closes_circle(name, changes))
+        if is_wrong or not consistent(name, kept):
             with pytest.raises(InvalidOption):
                 self.clients[who].perform(flow)
         elif lives is not None:

@@ -110,7 +110,9 @@ class ModelQueue:
         self.bindings: dict[str, list[dict[str, Any]]] | None = None
         #: The message that has gone on to a part of its queues, and the last one of these. It may be gone by now.
         self.mark = (b"", "")
-        #: How many messages have left a topic because they went on.
+        #: The consumers that waited were sent away.
+        self.was_passed_on = False
+        #: How many messages have left because they went on.
         self.gone_on = 0
         self.messages: list[Msg] = []
         #: In the order of their first places.
@@ -173,9 +175,14 @@ class ModelQueue:
         return value
 
     @property
+    def passes_to(self) -> dict[str, list[dict[str, Any]]] | None:
+        """The queues to which messages go on, with the filter of each."""
+        return {str(self.options["forward_to"]): []} if "forward_to" in self.options else self.bindings
+
+    @property
     def passes_on(self) -> bool:
         """Whether messages go on from here at once."""
-        return self.bindings is not None and not self.options.get("paused")
+        return self.passes_to is not None and not self.options.get("paused")
 
     @property
     def everything(self) -> list[Msg | Scheduled]:
@@ -327,5 +334,7 @@ def consistent(name: str, options: Options) -> bool:
     if first is not None and longest is not None and longest < first:
         return False
     if "burst" in options and "rate" not in options:
+        return False
+    if options.get("forward_to") == name:
         return False
     return all(probe.target(reason) != name for reason in ("expired", "maxlen", "delivery_limit"))

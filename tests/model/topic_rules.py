@@ -1,4 +1,4 @@
-"""Rules about topics: declaring, binding, filters, publishing; and what every client does that passes messages on."""
+"""Rules about topics and forwards, about publishing, and what every client does that passes messages on."""
 
 import json
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from rqttl import Message, QueueFull, QueueMismatch, QueueNotFound, Receipt
+from rqttl import InvalidInput, Message, QueueFull, QueueMismatch, QueueNotFound, Receipt
 from rqttl.flows import bindings
 from rqttl.flows import messages as message_flows
 from rqttl.protocol.commands import Command, Reply
@@ -18,7 +18,7 @@ from tests.model.machine import policies_of
 from tests.model.policy_rules import PolicyRules
 from tests.model.queues import Item, Msg
 from tests.model.raw import free
-from tests.model.strategies import clients
+from tests.model.strategies import clients, lives, names
 from tests.model.topics import FILTERS, Copies
 
 TOPIC = "t"
@@ -53,6 +53,8 @@ class TopicRules(PolicyRules):
             error: type[Exception] = QueueMismatch if TOPIC in self.raw else QueueNotFound
         elif queue not in self.raw:
             error = QueueNotFound
+        elif self.world.queues[queue].passes_to is not None and self.world.comes_back(TOPIC, [queue]):
+            error = InvalidInput
         elif self.bound.get(queue, rules) != rules:
             error = QueueMismatch
         else:
@@ -80,6 +82,16 @@ class TopicRules(PolicyRules):
         if self._exists(who, queue):
             self.remove(who, queue)
             self.compare()
+
+    @rule(
+        who=clients,
+        name=names,
+        to=st.sampled_from((None, None, None, None, "a", "b", "dead", "a.late", "t")),
+        lives=lives,
+    )
+    def forward(self, who: int, name: str, to: str | None, lives: int | None) -> None:
+        """All messages of a queue go on to another one, or no longer do."""
+        self.update(who, name, {"forward_to": to}, lives)
 
     @property
     def bound(self) -> dict[str, Any]:
@@ -119,7 +131,9 @@ class TopicRules(PolicyRules):
         assert not q.expired(first, now), f"{topic}: an expired message waits"
         (item,) = self.world.waiting_at(q, now, [first.seq])
         left = [Copies(name, [1], self.waiting(name)) for name in self.left(topic, item, first.seq)]
-        assert any(isinstance(self.world.refusal(now, [item], [one]), tuple) for one in left), f"{topic}: messages wait"
+        assert self.world.comes_back(topic, [one.queue for one in left]) or any(
+            isinstance(self.world.refusal(now, [item], [one]), tuple) for one in left
+        ), f"{topic}: messages wait"
 
     def left(self, topic: str, item: Item, seq: bytes | None) -> list[str]:
         """The queues that get a message, or have not got it yet."""
@@ -147,6 +161,9 @@ class TopicRules(PolicyRules):
             told = self.world.enqueue(command.queue, self.clock.now, items, self.free(command.queue))
             for place, one in zip(places, told, strict=True):
                 self.outcomes[place] = one if isinstance(one, Msg) else (command.queue, one)
+        elif script == "declare":  # a missing target of a forward
+            assert not command.word("declared"), "somebody declares what nobody asked for"
+            self.world.found(command.queue, self.clock.now)
         elif script == "update" and command.word("declared"):
             found = json.loads(str(command.word("declared")))["bindings"]
             self.world.unbind_gone(command.queue, found, policies_of(command))

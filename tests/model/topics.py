@@ -1,4 +1,4 @@
-"""Topics of the model: which queues get a message, and what a call that stores copies does."""
+"""Topics and forwards of the model: which queues get a message, and what a call that stores copies does."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -42,10 +42,19 @@ class Topics(World):
 
     def route(self, topic: str, headers: dict[str, int], deaths: Sequence[DeathRecord] = ()) -> list[str]:
         """The queues that a message is for, in the order of their names."""
-        bindings = self.queues[topic].bindings or {}
+        bindings = self.queues[topic].passes_to or {}
         death = next((d for d in deaths if d.reason != "redriven"), None)
         found = [name for name, rules in bindings.items() if rules != UNMATCHED and matches(rules, headers, death)]
         return sorted(found or [name for name, rules in bindings.items() if rules == UNMATCHED])
+
+    def comes_back(self, source: str, names: Collection[str]) -> bool:
+        """Whether what goes on to these queues comes back."""
+        seen, pending = set(names), [*names]
+        while pending:
+            after = set(q.passes_to or ()) if (q := self.queues.get(pending.pop())) else set()
+            pending += after - seen
+            seen |= after
+        return source in seen
 
     def originals(self, q: ModelQueue, now: int, items: Sequence[Item]) -> tuple[list[Msg], list[Item]]:
         """Messages as a topic takes them, and what each copy of them begins as."""
@@ -55,16 +64,18 @@ class Topics(World):
             m = Msg(q.next_seq(now), item.body, item.id, item.headers, None if own is None else now + own)
             taken.append(m)
             is_late = item.at is not None and own is not None and own <= 0
-            begun.append(self._begun(q, m, now) if not is_late else replace(item, id=m.id or m.seq.decode(), at=m.own))
+            begun.append(
+                self._begun(q, m, now, now) if not is_late else replace(item, id=m.id or m.seq.decode(), at=m.own)
+            )
         q.last = last
         return taken, begun
 
     @staticmethod
-    def _begun(q: ModelQueue, m: Msg, now: int) -> Item:
+    def _begun(q: ModelQueue, m: Msg, now: int, arrived: int) -> Item:
         """What the copies of a message begin as: it may live for the rest of its time."""
         ends = [m.own - now] if m.own is not None else []
         if (retention := q.number("message_ttl")) is not None:
-            ends.append(m.arrived + retention - now)
+            ends.append(arrived + retention - now)
         id = m.id or m.seq.decode()
         return Item(m.body, id, min(ends, default=None), None, m.headers, m.deaths, has_own=m.own is not None)
 
@@ -73,7 +84,7 @@ class Topics(World):
         first = sorted(q.ready, key=lambda m: (m.seq != q.mark[0], m.seq))[: len(seqs)]
         assert [m.seq for m in first] == list(seqs), f"{q.name}: passed on, and not the first ones"
         assert not any(q.expired(m, now) for m in first), f"{q.name}: passed on, and expired"
-        return [self._begun(q, m, now) for m in first]
+        return [self._begun(q, m, now, m.arrived) for m in first]
 
     def _fresh(self, into: Copies, now: int, items: Sequence[Item]) -> tuple[list[Msg], list[Msg], list[int]]:
         """The messages of one queue, those that come too late, and the number of each. A dead letter runs no circle."""

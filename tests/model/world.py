@@ -81,6 +81,7 @@ class World:
         if "rate" in q.options:
             q.parts = (q.next_by_rate % 1) * int(str(q.options["rate"]).partition("/")[0])
         q.options = options
+        q.was_passed_on |= "forward_to" in options
         q.was_controlled |= bool(options.keys() & set(CONTROLS))
         if "rate" in options:
             q.next_by_rate = q.next_by_rate // 1 + q.parts / int(str(options["rate"]).partition("/")[0])
