@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from itertools import product
 
-from rqttl.checks import check_queue_name
 from rqttl.errors import InvalidInput
 from rqttl.filters import MOST_BINDINGS, SUBJECT, Filter, Rule, canonical_json, check_filter
 from rqttl.imports.notes import Notes
@@ -56,7 +55,7 @@ class Routes:
             rules = check_filter(made)
             if queue not in bound and len(bound) >= MOST_BINDINGS:
                 raise InvalidInput(f"{topic!r} has {MOST_BINDINGS:,} queues already, and takes no more")
-            self._go_on(topic, check_queue_name(queue))
+            self._go_on(topic, queue)
         except InvalidInput as error:
             notes.lost(setting, source, f"it does not bind {queue!r} to {topic!r}: {error}")
             return

@@ -201,8 +201,8 @@ class _DeadLetters:
 
         If there are several, it is the topic, whose filters look at the keys of the letters.
         """
-        topic = self._topics.names.get(exchange) if keeps_key else None
-        if topic and topic != NONE and self._kind(exchange) == "headers":
+        topic = self._topics.names.get(exchange) if keeps_key and exchange != NONE else None
+        if topic and self._kind(exchange) == "headers":
             return exchange, topic
         found: set[str] = set()
         for key in keys:
@@ -210,7 +210,7 @@ class _DeadLetters:
                 if not binding.to_queue:
                     raise _Unresolved(f"exchange {exchange!r} sends to another exchange: it is not followed")
                 found.add(binding.destination)
-            if len(found) > 1 and topic and topic != NONE:
+            if len(found) > 1 and topic:
                 return exchange, topic
             if len(found) > 1:
                 first, second, *_ = sorted(found)

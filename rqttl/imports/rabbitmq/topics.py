@@ -37,11 +37,8 @@ class Topics:
         for name in self._exchanges:
             self._exchange(name, policies, notes.about(subject.format(name)))
         for one in self._vhost.bindings:
-            about = notes.about(
-                f"vhost {self._vhost.name!r}: binding of {one.source!r} to {one.destination!r} by {one.key!r}"
-            )
-            queue = self._queues.names.get(one.destination)
-            self._bind(one, queue if queue in queues else None, about)
+            ends = f"{one.source!r} to {one.destination!r} by {one.key!r}"
+            self._bind(one, notes.about(f"vhost {self._vhost.name!r}: binding of {ends}"))
         for name, topic in self.names.names.items():
             alternate = self._exchanges[name].arguments.get(_ALTERNATE, policies.of_exchange(name).get(_ALTERNATE))
             if target := self.names.names.get(str(alternate)):
@@ -62,8 +59,8 @@ class Topics:
                 notes.left_out(key, exchange.arguments[key], "an exchange of these types has no such argument")
             policies.note_topic(topic, notes)
 
-    def _bind(self, binding: Binding, queue: str | None, notes: Notes) -> None:
-        topic = self.names.names.get(binding.source)
+    def _bind(self, binding: Binding, notes: Notes) -> None:
+        topic, queue = self.names.names.get(binding.source), self._queues.names.get(binding.destination)
         if topic is None or queue is None or not binding.to_queue:
             reason = _TO_EXCHANGE if not binding.to_queue else f"its {'queue' if topic else 'exchange'} is not imported"
             notes.lost("", None, f"the binding is not imported: {reason}")

@@ -146,6 +146,7 @@ ROUTES = [
     ("topic", None, [binding("topic", "dead", "#")], "dead"),
     ("topic", "a", [binding("topic", "fan", "a", "exchange"), binding("fan", "dead")], None),
     ("headers", "k", [binding("headers", "dead", "k")], "headers"),
+    ("none", None, [binding("none", "dead"), binding("none", "more")], None),
     ("plugin", None, [binding("plugin", "dead")], None),
     ("missing", "k", [], None),
     ("amq.fanout", None, [binding("amq.fanout", "dead")], "dead"),
@@ -158,7 +159,10 @@ def test_a_dead_letter_exchange_becomes_the_one_queue_that_it_reaches_or_its_top
 ) -> None:
     arguments = {"dead_letter_exchange": name} | ({} if key is None else {"dead_letter_routing_key": key})
     kinds = {"fan": "fanout", "fan2": "fanout", "direct": "direct", "direct2": "direct", "topic": "topic"}
-    exchanges = [exchange(name, kind) for name, kind in {**kinds, "headers": "headers", "plugin": "x-random"}.items()]
+    exchanges = [
+        exchange(name, kind)
+        for name, kind in {**kinds, "headers": "headers", "none": "fanout", "plugin": "x-random"}.items()
+    ]
     text = file(
         queues=[queue("orders", **arguments), queue("dead"), queue("more")], exchanges=exchanges, bindings=bindings
     )
@@ -370,8 +374,9 @@ def test_an_alternate_exchange_gets_what_no_other_queue_wants_and_no_circle_clos
         exchange("back", "direct"),
     ]
     to_back = policy("alternates", "^(rest|back)$", {"alternate-exchange": "x"}, **{"apply-to": "exchanges"})
+    policies = [to_back, policy("of-queues", ".*", {"max-length": 1}, **{"apply-to": "queues", "priority": 9})]
     imported = read_definitions(
-        file(queues=[queue("q")], exchanges=exchanges, bindings=[binding("rest", "q")], policies=[to_back])
+        file(queues=[queue("q")], exchanges=exchanges, bindings=[binding("rest", "q")], policies=policies)
     )
     queues = imported.deployments["/"].queues
 

@@ -122,7 +122,8 @@ RULES: list[tuple[list[dict[str, Any]], list[dict[str, Any]]]] = [
         [sql("sys.Label = 'x' AND user.size IN ('l', 'm')"), correlation(to="y")],
         [{"size": ["l", "m"], "subject": ["x"]}, {"to": "y"}],
     ),
-    ([{**sql("a = 1"), "action": {"sqlExpression": "SET b = 2"}}], [{"a": 1}]),
+    ([{**sql("a <> 1"), "action": {"sqlExpression": "SET b = 2"}}], [{"a": {"not": 1}}]),
+    ([{**sql("a = 1"), "action": {}}], [{"a": 1}]),
 ]
 
 
@@ -133,13 +134,12 @@ def test_the_rules_of_a_subscription_become_one_filter(given: list[dict[str, Any
 
     assert queues["a/news"] == {"bindings": {"a/news/eu": expected}}
     assert queues["a/news/eu"] == {**DEFAULTS, **LETTERS}
-    assert [note.setting for note in imported.notes if note.costs] == ["action"] * any("action" in one for one in given)
-    assert all(
-        notes(imported, f"rule 'bus/a/news/eu/r{i}'", setting)
-        for i, one in enumerate(given)
-        for setting in one
-        if setting != "filterType"
+    assert [note.setting for note in imported.notes if note.costs] == ["action"] * any(
+        one.get("action") for one in given
     )
+    texts = [note.text for note in imported.notes if note.setting in ("sqlFilter", "correlationFilter")]
+    assert len(texts) == len(given)
+    assert any("without the header, too" in text for text in texts) == ("'not'" in str(expected))
 
 
 @pytest.mark.parametrize(
@@ -168,6 +168,21 @@ def test_a_rule_that_no_filter_can_say_is_left_out_with_its_text_and_binds_nothi
     assert (note.kind, note.subject) == ("left out", "rule 'bus/a/news/eu/r0'")
     assert reason in note.text
     assert len(rule) == 1 or json.dumps(rule[note.setting], sort_keys=True) == note.value
+
+
+def test_a_long_topic_leaves_room_for_its_subscriptions_and_takes_no_more_than_rqttl_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rqttl.imports.routes.MOST_BINDINGS", 1)
+    long = [resource(f"bus/{'t' * 260}/{name * 50}", "topics/subscriptions") for name in "ab"]
+    imported = read_resources(template(resource(f"bus/{'t' * 260}", "topics"), *long))
+    [topic, first, second] = imported.deployments["bus"].queues.items()
+
+    assert [len(topic[0]), first[0], len(second[0])] == [72, f"{topic[0]}/{'a' * 50}", 123]
+    assert topic[1]["bindings"] == {first[0]: []}
+    assert [note.text.endswith("has 1 queues already, and takes no more") for note in imported.notes if note.costs] == [
+        True
+    ]
 
 
 def test_a_topic_gives_its_lifetime_to_subscriptions_without_one() -> None:
