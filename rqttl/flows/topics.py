@@ -28,6 +28,7 @@ from rqttl.flows.steps import (
     GetConfig,
     GetConfigs,
     HandleNotes,
+    Read,
     Register,
     answer_of,
     dispatch,
@@ -37,14 +38,14 @@ from rqttl.flows.sweeping import config_if_exists
 from rqttl.options import DURABILITIES
 from rqttl.protocol import codec, commands
 from rqttl.protocol.commands import BATCH, BATCH_BYTES, READ_BYTES, Command, Ok, Options, QueueConfig, Refused
-from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.keys import DETACHED, INSIDE, LOG, META, REQUEUED, Keyspace
 from rqttl.text import plain_text
 from rqttl.types import Death, Header, Message, Receipt
 
 #: What one call stores at most: copies in so many queues, so many copies, and so many bytes of copies.
 QUEUES, COPIES, COPY_BYTES = 100, 1_000, READ_BYTES
 #: A copy for a queue with a limit is as much work as so many others.
-LIMITED = 4
+LIMITED = 5
 #: The most calls of one `pass_on`.
 CALLS = 40
 #: How often a call passes on what waits at the topic, before its messages wait there, too.
@@ -155,17 +156,26 @@ class _Passage(_Sending):
         return Passed(self._notes, self._why, self._full)
 
     def _look(self) -> Flow[None]:
-        """Read the next ready messages."""
-        after, most, size = _before(self._mark), BATCH, 0
+        """Read the next ready messages, without a script if they are all in the log: that is a tenth of the work.
+
+        Others may write between the reads of the round trip: then the call that passes on is `behind`.
+        """
+        name, after, most, size = self._config.name, _before(self._mark), BATCH, 0
+        sets = [self._keyspace.key(name, part) for part in (DETACHED, REQUEUED, *INSIDE)]
+        log = "XRANGE", self._keyspace.key(name, LOG), f"({after}" if after else "-", "+", "COUNT", str(most)
+        large = "HMGET", self._keyspace.key(name, META), "large_upto"
+        (large_upto,), others, entries = yield Read([large, ("EXISTS", *sets), log])
+        if not large_upto and not others:
+            self._page = [_waiting(sequence, header, body) for sequence, (header, body) in entries]
+            self._seen_all = len(entries) < most
+            return
         while not self._page and not self._seen_all:
             peek = commands.peek(self._keyspace, self._config.name, after=after, limit=most)
             page = yield from existing(self._config.name, peek)
             for (sequence, (header, body)), state in zip(page.entries, page.details[::3], strict=True):
                 size += len(header) + len(body)
                 if state == b"ready":
-                    read = codec.unpack_header(header)
-                    death = read.deaths[0] if read.deaths else None
-                    self._page.append(_Waiting(sequence.decode(), read.headers, death, len(header) + len(body)))
+                    self._page.append(_waiting(sequence, header, body))
             self._seen_all = len(page.entries) < most and size < READ_BYTES / 2
             after = page.last.decode()
 
@@ -334,6 +344,11 @@ class _Publication(_Sending):
         if why:
             durability = str(strongest.options.durability)
             raise NotReplicated(strongest.name, durability, why, self._results, place)
+
+
+def _waiting(sequence: bytes, header: bytes, body: bytes) -> _Waiting:
+    read = codec.unpack_header(header)
+    return _Waiting(sequence.decode(), read.headers, read.deaths[0] if read.deaths else None, len(header) + len(body))
 
 
 def _before(mark: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from rqttl.protocol import scripts as linker
 from rqttl.protocol.contract import Script
-from rqttl.protocol.keys import PAIRED, PARTS, SHARED, TARGET_PARTS, Keyspace
+from rqttl.protocol.keys import DETACHED, INSIDE, PAIRED, PARTS, REQUEUED, SHARED, TARGET_PARTS, Keyspace
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ _DECLARE = {
     "meta": "EXISTS HMGET",
     "outgoing": "HGETALL",
 }
+_PASS_ON = {"log": "XRANGE", **dict.fromkeys((DETACHED, REQUEUED, *INSIDE), "EXISTS")}
 _LOOK_AHEAD = {"scheduled": "ZCARD ZMSCORE ZRANGE ZRANK", "upcoming": "HMGET HSTRLEN"}
 _LIVE = {"workers": "HDEL HGETALL HLEN HSET"}
 
@@ -40,13 +41,14 @@ ROLES = {
     "producer": Role(
         "declare queues, send, schedule, cancel",
         "accept cancel declare enqueue lookup publish relay reschedule schedule touch update",
-        {**_DECLARE, **_LOOK_AHEAD, "scheduled_ids": "HGET", "scheduled_more": "ZRANGEBYLEX"},
+        {**_DECLARE, **_PASS_ON, **_LOOK_AHEAD, "scheduled_ids": "HGET", "scheduled_more": "ZRANGEBYLEX"},
     ),
     "consumer": Role(
         "declare queues, receive, settle, renew, peek; run `rqttl worker`",
         "accept ack declare discard lookup nack peek publish receive reject relay renew touch update",
         {
             **_DECLARE,
+            **_PASS_ON,
             **_LOOK_AHEAD,
             **_LIVE,
             "queues": "SADD SREM SISMEMBER SSCAN",
@@ -57,7 +59,7 @@ ROLES = {
     "reaper": Role(
         "run `rqttl reaper`",
         "accept declare lookup publish redrive_in redrive_out relay sweep update",
-        {**_DECLARE, **_LIVE, "queues": "SADD SREM SISMEMBER SMEMBERS SSCAN", "": "SUBSCRIBE UNSUBSCRIBE"},
+        {**_DECLARE, **_PASS_ON, **_LIVE, "queues": "SADD SREM SISMEMBER SMEMBERS SSCAN", "": "SUBSCRIBE UNSUBSCRIBE"},
     ),
     "reader": Role(
         "run `rqttl metrics`, `stats`, `queue ls`, `queue show`, `policy ls`, `explain`, `doctor`, completion",

@@ -20,6 +20,7 @@ from tests.bench.workloads import LARGE, PUBLISHED
 #: Server instructions of a copy / those of a message with an id in a batch of this size, at most.
 GOALS = dict(zip(PUBLISHED, (1.8, 1.0, 0.8, 0.65, 1.4, 0.8, 0.6), strict=True))
 BASES = {1: "enqueue of 1 kB, id", 100: "enqueue_many of 100 of 1 kB, id"}
+FORWARDS = {"forward of one": (1, 1.8), "forward of a backlog of 100": (100, 2.0)}
 #: Batch, queues and bytes of calls that are the largest in one way each.
 BOUNDS = ((1, 100, 1_000), (100, 10, 1_000), (1, 80, 50_000), (1, 4, 1_000_000), (40, 25, 1_000))
 
@@ -50,13 +51,14 @@ def publishing(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
 
 
 def count_instructions(table: Table) -> None:
-    names = [*BASES.values(), *(f"publish {m} x {n}" for m, n in GOALS), "pass on 100 x 3"]
+    goals = {f"publish {m} x {n}": (m, goal) for (m, n), goal in GOALS.items()} | FORWARDS
+    names = [*BASES.values(), *goals, "pass on 100 x 3"]
     with tempfile.TemporaryDirectory(prefix="rqttl-instructions-") as folder:
         found = instructions.measure([instructions.ROOT], names, Path(folder), ["server"])["server"][0]
-    for (batch, queues), goal in GOALS.items():
-        copy, message = found[f"publish {batch} x {queues}"], found[BASES[batch]]
+    for name, (batch, goal) in goals.items():
+        copy, message = found[name], found[BASES[batch]]
         note = f"{copy:,.0f} instructions against {message:,.0f}"
-        table.row(f"publish {batch} x {queues}, a copy / an enqueue with an id", copy / message, f"<= {goal}", note)
+        table.row(f"{name}, a copy / an enqueue with an id", copy / message, f"<= {goal}", note)
     passed = found["pass on 100 x 3"]
     table.row("pass on 100 x 3, with its enqueue / publish", passed / found["publish 100 x 3"], "<= 1.7")
 

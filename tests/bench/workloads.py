@@ -202,27 +202,46 @@ def redrive(broker: rqttl.Broker, name: str) -> Work:
     return dead.redrive
 
 
-def publish(broker: rqttl.Broker, name: str, batch: int, queues: int, waits: bool = False) -> Work:
-    """Send batches to a topic, of which each queue gets all; with `waits` they wait in its log, and are passed on."""
+def publish(broker: rqttl.Broker, name: str, batch: int, queues: int) -> Work:
+    """Send batches to a topic, of which each queue gets all."""
     topic = broker.declare_topic(name)
     for i in range(queues):
         topic.subscribe(f"{i:03}")
     send: Work = partial(topic.enqueue, LARGE) if batch == 1 else partial(topic.enqueue_many, [LARGE] * batch)
-    if waits:
-        from rqttl.flows import topics  # an older tree has none
-        from rqttl.flows.steps import GetConfig
-        from rqttl.protocol import commands
-        from rqttl.store.driver import driver_of
-
-        driver = driver_of(broker)
-        known = driver.step(GetConfig(name))
-
-        def send() -> None:
-            driver.step(commands.enqueue_alike(known, [LARGE] * batch))
-            driver.perform(topics.pass_on(driver.keyspace, name))
-
     send()
     return lambda: [send() for _ in range(calls(batch, queues))]
+
+
+def pass_on(broker: rqttl.Broker, name: str) -> Work:
+    """Batches of 100 wait at a topic, and are passed on to three queues."""
+    publish(broker, name, 100, 3)()
+    wait, go = _in_two_steps(broker, name)
+    wait()
+    go()
+    return lambda: [(wait(), go()) for _ in range(5)]
+
+
+def forward(broker: rqttl.Broker, name: str, backlog: bool) -> Work:
+    """Single messages for a queue that forwards, or a backlog of 100."""
+    queue = broker.declare_queue(name, forward_to=f"{name}/next")
+    queue.enqueue(LARGE)
+    if not backlog:
+        return lambda: [queue.enqueue(LARGE) for _ in range(200)]
+    wait, go = _in_two_steps(broker, name)
+    wait()
+    return go
+
+
+def _in_two_steps(broker: rqttl.Broker, name: str) -> tuple[Work, Work]:
+    """Works that store 100 messages in the log of a topic, and pass on what waits there."""
+    from rqttl.flows import topics  # an older tree has none
+    from rqttl.flows.steps import GetConfig
+    from rqttl.protocol import commands
+    from rqttl.store.driver import driver_of
+
+    driver = driver_of(broker)
+    store = commands.enqueue_alike(driver.step(GetConfig(name)), [LARGE] * 100)
+    return lambda: driver.step(store), lambda: driver.perform(topics.pass_on(driver.keyspace, name))
 
 
 def calls(batch: int, queues: int) -> int:
@@ -277,7 +296,9 @@ WORKLOADS = (
         Workload(f"publish {m} x {n}", calls(m, n) * m * n, partial(publish, batch=m, queues=n), needs=_TOPICS)
         for m, n in PUBLISHED
     ),
-    Workload("pass on 100 x 3", 1500, partial(publish, batch=100, queues=3, waits=True), needs=_TOPICS),
+    Workload("pass on 100 x 3", 1500, pass_on, needs=_TOPICS),
+    Workload("forward of one", 200, partial(forward, backlog=False), needs=_TOPICS),
+    Workload("forward of a backlog of 100", 100, partial(forward, backlog=True), needs=_TOPICS),
 )
 
 
