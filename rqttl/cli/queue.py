@@ -89,12 +89,22 @@ def declare(name: str, as_json: bool, settings: Settings, **options: Any) -> Non
     arguments = {option: value for option, value in options.items() if value is not None}
     with settings.using() as broker:
         check_adoption(broker, name, arguments)
-        declared, in_force = broker.declare_queue(name, **arguments), None
-        if as_json:
-            with suppress(QueueNotFound):  # its --expires is over already
-                in_force = params.to_json(declared.options())
-    document = {"queue": name, "declared": declared.declared, "options": in_force}
-    output.answer_either(document, f"queue {name} {DECLARED[declared.declared or 'existing']}", as_json=as_json)
+        handle = broker.declare_queue(name, **arguments)
+        options_now = in_force(handle) if as_json else None
+    document = {"queue": name, "declared": handle.declared, "options": options_now}
+    output.answer_either(document, f"queue {name} {outcome(handle)}", as_json=as_json)
+
+
+def in_force(queue: Queue) -> dict[str, Any] | None:
+    """The options of a queue that was declared, for `text.dump_json`. `None` if its `--expires` is over already."""
+    with suppress(QueueNotFound):
+        return params.to_json(queue.options())
+    return None
+
+
+def outcome(queue: Queue) -> str:
+    """The outcome of the declaration of a queue, for people."""
+    return DECLARED[queue.declared or "existing"]
 
 
 def check_adoption(broker: Broker, name: str, options: Any) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -114,16 +114,12 @@ def declare(topic: str, as_json: bool, settings: Settings, **options: Any) -> No
     If it exists with other options, or is a queue, nothing changes, and the
     exit code is 3. What is bound to it stays bound.
     """
+    arguments = {option: value for option, value in options.items() if value is not None}
     with settings.using() as broker:
-        declared = broker.declare_topic(topic, **_given(options))
-        in_force = params.to_json(declared.options()) if as_json else None
-    document = {"topic": topic, "declared": declared.declared, "options": in_force}
-    line = f"topic {topic} {queues.DECLARED[declared.declared or 'existing']}"
-    output.answer_either(document, line, as_json=as_json)
-
-
-def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {option: value for option, value in options.items() if value is not None}
+        handle = broker.declare_topic(topic, **arguments)
+        in_force = queues.in_force(handle) if as_json else None
+    document = {"topic": topic, "declared": handle.declared, "options": in_force}
+    output.answer_either(document, f"topic {topic} {queues.outcome(handle)}", as_json=as_json)
 
 
 @topic.command(
@@ -144,14 +140,13 @@ def subscribe(
     repeated; with another filter or other options the exit code is 3. Without a
     lifetime of its own, the queue gets the --auto-delete-on-idle of the topic.
     """
+    arguments = {option: value for option, value in options.items() if value is not None}
     with _using(settings, topic) as broker:
-        handle, in_force = broker.topic(topic).subscribe(name, rules, **_given(options)), None
-        if as_json:
-            with suppress(QueueNotFound):  # its --expires is over already
-                in_force = params.to_json(handle.options())
+        queues.check_adoption(broker, f"{topic}/{name}", arguments)
+        handle = broker.topic(topic).subscribe(name, rules, **arguments)
+        in_force = queues.in_force(handle) if as_json else None
     document = {"topic": topic, "queue": handle.name, "declared": handle.declared, "filter": rules or []}
-    made = queues.DECLARED[handle.declared or "existing"]
-    line = f"queue {handle.name} {made}; it gets {format_filter(rules or [])} of {topic}"
+    line = f"queue {handle.name} {queues.outcome(handle)}; it gets {format_filter(rules or [])} of {topic}"
     output.answer_either({**document, "options": in_force}, line, as_json=as_json)
 
 
@@ -293,10 +288,5 @@ def _row(name: str, rules: list[Rule], stats: QueueStats | None) -> list[str]:
     if stats is None:
         return [f"{name} (missing)", format_filter(rules), "", "", "", "", ""]
     counts = map(text.format_count, (stats.ready, stats.leased, stats.delayed))
-    return [
-        marked(name, stats),
-        format_filter(rules),
-        *counts,
-        as_size(stats.ready_bytes),
-        text.format_age(stats.oldest_ready_age),
-    ]
+    waits = as_size(stats.ready_bytes), text.format_age(stats.oldest_ready_age)
+    return [marked(name, stats), format_filter(rules), *counts, *waits]

@@ -39,7 +39,7 @@ _LIVE = {"workers": "HDEL HGETALL HLEN HSET"}
 
 ROLES = {
     "producer": Role(
-        "declare queues, send, schedule, cancel",
+        "declare queues and topics, bind, send, schedule, cancel",
         "accept cancel declare enqueue lookup publish relay reschedule schedule touch update",
         {**_DECLARE, **_PASS_ON, **_LOOK_AHEAD, "scheduled_ids": "HGET", "scheduled_more": "ZRANGEBYLEX"},
     ),
@@ -62,7 +62,8 @@ ROLES = {
         {**_DECLARE, **_PASS_ON, **_LIVE, "queues": "SADD SREM SISMEMBER SMEMBERS SSCAN", "": "SUBSCRIBE UNSUBSCRIBE"},
     ),
     "reader": Role(
-        "run `rqttl metrics`, `stats`, `queue ls`, `queue show`, `policy ls`, `explain`, `doctor`, completion",
+        "run `rqttl metrics`, `stats`, `queue ls`, `queue show`, `topic show`, "
+        "`policy ls`, `explain`, `doctor`, completion",
         plain={
             "*": "EXISTS HGET HGETALL HLEN HMGET SISMEMBER SMEMBERS SSCAN XLEN XRANGE ZCARD ZCOUNT ZRANGE",
             "": "CLUSTER|NODES INFO TIME",

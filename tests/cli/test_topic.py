@@ -99,6 +99,11 @@ REFUSALS: list[tuple[str, int, str]] = [
     ("topic subscribe nowhere x", 3, "topic 'nowhere' does not exist: `rqttl topic declare nowhere` creates it"),
     ("topic bind news missing", 3, "queue 'missing' does not exist: `rqttl queue declare missing` creates it"),
     ("topic subscribe news eu", 3, 'filter ([{"subject":"a"}], not []): `rqttl topic set-filter` changes it'),
+    (
+        "topic subscribe news dead --message-ttl 0",
+        3,
+        "dead letters created queue 'news/dead', and 1 message would expi",
+    ),
     ("topic unbind news q", 3, "queue 'q' is not bound to 'news': `rqttl topic show news` lists the queues that are"),
     ("topic set-filter news x a", 2, "name: expected a queue or a subscription of 'news', got 'x' [invalid_input]"),
     ("topic unsubscribe news a/b --dry-run", 2, "'NAME': expected the name of a subscription, without '/', got 'a/b'"),
@@ -119,7 +124,7 @@ def test_what_is_refused_changes_nothing(
 ) -> None:
     topic.subscribe("eu", "a")
     topic.enqueue(b"x", subject="a")
-    broker.declare_queue("q")
+    broker.declare_queue("q", dead_letter="news/dead").enqueue(b"dead", ttl=0)
     before = everything(redis_of(broker))
 
     assert line in failed(run(*words.split()), code)
