@@ -193,8 +193,8 @@ def _sooner(before: QueueOptions, after: QueueOptions) -> dict[str, int]:
     """The options, with their times, that end messages in a queue sooner than before, unless a consumer comes."""
     harder = ENDINGS.index(str(after.on_expire)) < ENDINGS.index(str(before.on_expire))
     times: dict[str, int] = {}
-    for name in ("message_ttl", *(_LIFETIMES if after.on_expire != "keep" else ())):
-        old, new = before.number(name), after.number(name)
+    for name in ("message_ttl", *(_LIFETIMES if after.on_expire != "keep" and not after.passes_to else ())):
+        old, new = None if before.passes_to and name in _LIFETIMES else before.number(name), after.number(name)
         if new is not None and (old is None or new < old or (harder and name in _LIFETIMES)):
             times[name] = new
     return times
