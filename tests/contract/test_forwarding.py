@@ -80,20 +80,24 @@ def test_nobody_receives_from_it_and_the_error_says_where_its_messages_go(clocke
 @pytest.mark.spec("S-089", "C-45")
 def test_what_waits_goes_on_and_what_is_leased_is_settled_as_usual(clocked: Clocked) -> None:
     source, target = clocked.declare_queue("q", redelivery_delay="5ms"), clocked.declare_queue("q/next")
-    source.enqueue_many([b"acked", b"nacked", b"later", b"lapsed", b"1", b"2", Message(b"due", delay="20ms")])
+    other = Clocked(redis_of(clocked)).queue("q")  # a client that knows the old options
+    source.enqueue_many([b"acked", b"nacked", b"later", b"lapsed", b"1", Message(b"due", delay="20ms")])
+    other.enqueue(b"2")
     acked, nacked, later, lapsed = [one(source, lease="10ms") for _ in range(4)]
 
     source.update(forward_to="q/next")
     assert (bodies(target), source.stats().copies) == ([b"1", b"2"], 2)
+    other.enqueue(b"3")
+    assert bodies(target) == [b"1", b"2", b"3"]
     acked.ack()
     nacked.nack(delay=0)
     later.nack()
-    assert bodies(target) == [b"1", b"2", b"nacked"]
+    assert bodies(target) == [b"1", b"2", b"3", b"nacked"]
     reap(clocked, 5)
     reap(clocked, 5)
     reap(clocked, 10)
 
-    assert contents([source, target]) == [[], [b"1", b"2", b"nacked", b"later", b"lapsed", b"due"]]
+    assert contents([source, target]) == [[], [b"1", b"2", b"3", b"nacked", b"later", b"lapsed", b"due"]]
     assert (lapsed.body, source.stats().acked) == (b"lapsed", 1)
 
 
@@ -333,6 +337,11 @@ def test_a_queue_that_forwards_has_no_lifetime_and_has_it_again_afterwards(clock
     reap(clocked, 5_000)
     queue.enqueue(b"x")
     assert (clocked.queues(), queue.options()[option]) == (["q", "q/next"], 1_000)
+    queue.pause()
+    queue.enqueue(b"y", id="y")
+    changes: list[dict[str, Any]] = [{option: "1ms"}, {"forward_to": None}]
+    assert [queue.preview_update(**change).ending for change in changes] == [0, 1]
+    queue.purge()
 
     queue.update(forward_to=None)
     reap(clocked, 999)

@@ -181,6 +181,19 @@ def test_who_meets_a_topic_passes_on_what_waits_or_leaves_it_to_a_reaper(
     assert "news/x/gone" not in topic.bindings()
 
 
+def test_who_sends_and_who_reaps_make_the_missing_target_of_a_forward(broker: Broker, role: As) -> None:
+    queue, target = broker.declare_queue("q", forward_to="q/next"), broker.queue("q/next")
+
+    role("producer").queue("q").enqueue(b"1")
+    assert target.delete() == 1
+    queue.pause()
+    queue.enqueue(b"2")
+    dies(broker, queue.resume)
+    Reaper(role("reaper")).run_once()
+
+    assert bodies(target) == [b"2"]
+
+
 def test_an_exporter_reads_and_changes_nothing(client: redis.Redis, broker: Broker, role: As) -> None:
     broker.declare_queue("orders").enqueue(b"x")
     exporter = role("reader")

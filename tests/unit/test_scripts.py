@@ -55,6 +55,7 @@ def test_a_header_says_all_there_is_to_say(name: str) -> None:
 def test_a_command_refuses_with_the_codes_of_its_header_and_each_has_an_error_or_an_answer(name: str) -> None:
     text = body(name)
     used = set(re.findall(r"refuse\('(\w+)'", text))
+    used |= {"retry"} if "again(q)" in text else set()
     if "refuse(refusal)" in text:
         used |= {"not_found"} | ({"stale"} if "version" in header(name)["args"].split() else set())
         used |= {"queue_expired"} if re.search(r"\bversion( or '')?, now", text) else set()
