@@ -116,7 +116,7 @@ class Outcomes:
 def send(
     queue: str, body: Sequence[str], path: str | None, form: str, as_json: bool, settings: Settings, **fields: Any
 ) -> None:
-    """Store messages in a queue, or send them to the queues of a topic.
+    """Store messages in a queue, or in those of a topic.
 
     Each BODY is a message. Without a BODY each line of stdin or of a file is a message, byte for byte (the carriage
     return of Windows stays). With --format body the whole file or stdin is one message, such as a picture.
