@@ -4,6 +4,8 @@ import asyncio
 import signal
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import count
 from typing import Any, NamedTuple
 
 import pytest
@@ -13,6 +15,7 @@ import rqttl
 from rqttl import Message, NotReplicated, QueueFull, Receipt
 from rqttl.doctor import examine
 from rqttl.protocol import commands
+from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
 from rqttl.testing import fake_broker
 from spark_connectors.write.sender import Stored
@@ -164,6 +167,39 @@ def test_a_call_returns_when_the_replica_has_its_messages(pair: Pair, pool: Thre
             pair.go_on()
             sent.result()
         assert pair.copied("q") == queue.stats().ready + queue.stats().scheduled
+
+
+@pytest.mark.parametrize("queues", [100, 2], ids=["at once", "in steps"])
+def test_a_replica_that_takes_over_has_each_message_in_all_queues_or_at_the_topic(
+    pair: Pair, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch, queues: int
+) -> None:
+    """A failover loses writes: of one message none, or all."""
+    monkeypatch.setattr("rqttl.flows.topics.QUEUES", queues)
+    monkeypatch.setattr("rqttl.store.exchanges.PAUSES", ())
+    names = [f"news/{name}" for name in "abcde"]
+
+    def send(topic: rqttl.Topic) -> None:
+        with suppress(redis.ConnectionError, rqttl.OutcomeUnknown):
+            for number in count():
+                topic.enqueue(b"%d" % number)
+
+    with rqttl.connect(pair.primary.url) as broker:
+        topic = broker.declare_topic("news")
+        for name in "abcde":
+            topic.subscribe(name)
+        sent = pool.submit(send, topic)
+        with pair.replica.client() as client:
+            until(lambda: client.xlen("rqttl:{news}/e:log") > 50, 60)
+        pair.primary.kill()
+        sent.result()
+
+    with pair.replica.client() as client, rqttl.Broker(client) as broker:
+        client.replicaof("NO", "ONE")
+        until(lambda: not Reaper(broker).run_once().failed and broker.queue("news").stats().ready == 0)
+        stored = [[view.body for view in broker.queue(name).peek(10_000)] for name in names]
+        assert stored == [[b"%d" % n for n in range(len(stored[0]))]] * 5
+        stats = broker.queue("news").stats()
+        assert (stats.enqueued, stats.copies) == (len(stored[0]), 5 * len(stored[0]))
 
 
 def test_a_replica_that_stops_confirms_what_it_has(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
