@@ -66,6 +66,15 @@ def test_a_declaration_that_is_repeated_after_a_lost_reply_still_says_that_it_ma
     assert lab.run(declaration(lab, **OPTIONS))[:3] == [b"ok", b"", 0]
 
 
+@pytest.mark.parametrize("explicit", [0, 1])
+def test_a_message_that_makes_its_target_leaves_one_that_exists_as_it_is(lab: Lab, explicit: int) -> None:
+    before = lab.seed(options={"max_length": 3}, log=plain(place()), meta={"explicit": explicit, "policies": 2})
+
+    assert lab.run(commands.make(lab.keyspace, "orders"))[:3] == [b"ok", b"", 0]
+
+    assert lab.snapshot() == before
+
+
 def test_a_queue_that_only_a_dead_letter_made_is_adopted_and_looked_at_at_once(lab: Lab) -> None:
     before = lab.seed(log=plain(place()), meta={"explicit": 0, "version": "auto-1", "holds_dead_letters": 1})
 
