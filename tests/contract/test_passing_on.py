@@ -164,6 +164,23 @@ def test_redrives_and_moves_into_a_topic_go_on(clocked: Clocked) -> None:
     assert contents([topic, eu]) == [[], [b"1", b"2", b"3"]]
 
 
+def test_dead_letters_of_a_subscription_go_back_to_it_or_to_all_and_a_schedule_is_brought_forward(
+    clocked: Clocked,
+) -> None:
+    topic, (us,) = news(clocked, "us")
+    eu, letters = topic.subscribe("eu", dead_letter="{queue}/dead"), clocked.queue("news/eu/dead")
+    topic.enqueue(b"1", id="one", delay="1h")
+    assert topic.reschedule("one", delay=0) == 1
+    for to, expected in ((None, [b"1"]), ("news", [b"1", b"1"])):
+        one(eu).reject()
+        assert letters.redrive(to=to) == 1
+        assert contents([topic, letters, us]) == [[], [], expected]
+    one(eu).reject()
+    assert letters.move("one", "news") == 1
+
+    assert contents([topic, letters, us, eu]) == [[], [], [b"1"] * 3, [b"1"]]
+
+
 # What holds it back
 
 
