@@ -124,6 +124,18 @@ def test_a_consumer_of_several_queues_renews_and_settles_what_it_has_of_one_that
     assert "q/next" not in clocked.queues(), "nothing went on"
 
 
+def test_a_paused_queue_that_begins_to_forward_keeps_what_waits_until_it_is_resumed(clocked: Clocked) -> None:
+    queue, target = clocked.declare_queue("q"), clocked.declare_queue("q/next")
+    queue.enqueue(b"1")
+    queue.pause()
+
+    queue.update(forward_to="q/next")
+    assert contents([queue, target]) == [[b"1"], []]
+
+    queue.resume()
+    assert contents([queue, target]) == [[], [b"1"]]
+
+
 def test_what_waits_is_ready_again_in_order_once_the_queue_forwards_no_more(clocked: Clocked) -> None:
     source, target = chain(clocked, "q", "q/next")
     source.pause()

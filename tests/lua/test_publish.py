@@ -143,6 +143,7 @@ def test_a_copy_buries_into_another_copy_or_into_the_topic(lab: Lab, target: str
     letters = [body for _, body in state[target]["log"].values()]
     assert letters == ([b"new", pushed] if target == "us" else [pushed])
     assert state[target]["meta"]["letters"] == 1
+    assert (state["orders"]["meta"]["enqueued"], state["orders"]["meta"]["copies"]) == (1 + (target == "orders"), 2)
 
 
 def test_messages_that_wait_at_the_topic_go_first(lab: Lab) -> None:
@@ -175,8 +176,9 @@ def test_a_queue_that_has_to_make_room_first_asks_for_a_retry(lab: Lab) -> None:
     assert state["us"]["meta"]["ready_bytes"] == 301
 
 
-def test_an_arrival_does_not_prolong_the_life_of_a_queue(lab: Lab) -> None:
-    seeded = lab.seed("eu", options={"auto_delete_on_idle": 9}, meta={"last_active_at": NOW - 1})
+@pytest.mark.parametrize("limit", [{}, {"max_length": 0}])
+def test_an_arrival_does_not_prolong_the_life_of_a_queue(lab: Lab, limit: dict[str, int]) -> None:
+    seeded = lab.seed("eu", options={"auto_delete_on_idle": 9, **limit}, meta={"last_active_at": NOW - 1})
     lab.seed()
 
     lab.run(publish(lab, b"a", to=["eu"]))

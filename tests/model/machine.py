@@ -87,6 +87,9 @@ class Machine(RuleBasedStateMachine):
         #: What a client sends to a topic, and what became of it by place: refused by a queue for a limit, or stored.
         self.sending: list[Item] = []
         self.outcomes: dict[int, Msg | tuple[str, str]] = {}
+        #: The queues where nothing waited before an operation, and those where a full queue has held up what waits.
+        self.passing: set[str] = set()
+        self.held: set[str] = set()
 
     # Acting
 

@@ -39,9 +39,10 @@ class QueueMachine(TopicRules):
     def enqueue(self, who: int, name: str, said: list[Said], dies: bool) -> None:
         if not self._exists(who, name):
             return
-        now, batch = self.clock.now, []
+        now, batch = self.clock.now, list[Item]()
         for one in said:
-            body = self.body(one.size)
+            is_like = self.goes_on(name) and any(not item.body for item in batch)  # a call is known by its bodies
+            body = self.body(one.size or 4 * is_like)
             at = now + one.at if one.at is not None and one.ttl is None else None
             id = f"id{self.bodies}" if one.named else None
             batch.append(Item(body, id, one.ttl, at, {"n": 1} if one.headed else {}))

@@ -3,10 +3,10 @@
     python -m tests.model.mutants [name ...]
 
 The bugs are in `mutants.txt`: a name, lines of a script or of a flow (`- `), and the lines that replace them (`+ `).
-The lines stand exactly once in all scripts and flows, so a mutant needs no file name. A line `= ` names the test that
-finds a bug, if it is not the model test. RQTTL_MODEL_RUNS is the number of runs of each mutant. Not part of CI. Ends
-with 1 if a mutant survives, or no longer applies because the source has changed. The source without a bug runs first:
-where the model test fails on it, a failure on a mutant says nothing.
+The lines stand exactly once in all scripts, flows, filters and options, so a mutant needs no file name. A line `= `
+names the test that finds a bug, if it is not the model test. RQTTL_MODEL_RUNS is the number of runs of each mutant. Not
+part of CI. Ends with 1 if a mutant survives, or no longer applies because the source has changed. The source without a
+bug runs first: where the model test fails on it, a failure on a mutant says nothing.
 """
 
 import os
@@ -34,6 +34,7 @@ class Mutant(NamedTuple):
     def places(self, root: Path) -> list[Path]:
         """The scripts and the flows with the text `old`, one for each time that it stands there."""
         source = [*(root / "lua").rglob("*.lua"), *(root / "rqttl/flows").rglob("*.py")]
+        source += [root / "rqttl/filters.py", root / "rqttl/options.py"]
         return [path for path in source for _ in range(path.read_text(encoding="utf-8").count(self.old))]
 
 

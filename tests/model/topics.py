@@ -133,7 +133,8 @@ class Topics(World):
             fresh, late, _ = self._fresh(into, now, items)
             for m in fresh:
                 m.seq = q.next_seq(now)
-            self._arrive(q, now, fresh, late, into.waiting)
+            if fresh:
+                self._arrive(q, now, fresh, late, into.waiting)
 
     def count(self, q: ModelQueue, now: int, items: Sequence[Item], copies: Sequence[Copies], begun: bool) -> None:
         """Count what goes on from a topic. `begun`: a part of its message went on before."""
