@@ -1,8 +1,11 @@
 """The queues of a campaign, and which processes work on them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
+
+import rqttl
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,30 @@ QUEUES = (
     Judged("drop", {"lease": "700ms", "max_leased": LEASED}),
     Judged("once", {"dead_letter": "once/dead"}),
     Judged("rated", {"dead_letter": "rated.dead", "lease": "700ms"}),
+    # the queues of a topic, and the end of a chain of forwards
+    Judged("news/all", {"dead_letter": "news/all/dead", "lease": "700ms"}),
+    Judged("news/eu", {"lease": "700ms"}),
+    Judged(
+        "news/full",
+        {"dead_letter": "news/full/dead", "max_length": LENGTH, "overflow": "reject-publish", "lease": "700ms"},
+    ),
+    Judged("chain/4", {"dead_letter": "chain/4/dead", "lease": "700ms"}),
 )
+
+#: A queue of which all messages go on to the next one, up to a judged one.
+CHAIN = ("chain", "chain/2", "chain/3", "chain/4")
+#: A topic.
+TOPIC = "news"
+#: Queues from which messages go on: the judged queues that get a copy, with the region of its messages.
+PASSED_TO: dict[str, dict[str, str | None]] = {
+    TOPIC: {"news/all": None, "news/eu": "eu", "news/full": None},
+    CHAIN[0]: {CHAIN[-1]: None},
+}
+#: The judged queues that get copies, and those of their dead letters.
+COPIES = {name: name for bound in PASSED_TO.values() for name in bound}
+COPIES |= {str(queue.dead): queue.name for queue in QUEUES if queue.dead and queue.name in COPIES}
+#: The queues that messages are sent to.
+SENT_TO = (*(queue.name for queue in QUEUES if queue.name not in COPIES), *PASSED_TO)
 
 #: The names of the queues of dead letters. On a cluster only `once` has its own in the same slot.
 DEAD = frozenset(queue.dead for queue in QUEUES if queue.dead)
@@ -76,6 +102,19 @@ PROCESSES = {
     "observer": 1,
     "operator": 1,
 }
+
+
+def goals(queue: str, messages: Sequence[rqttl.Message]) -> list[tuple[str, list[rqttl.Message]]]:
+    """The judged queues that get these messages, which are sent to `queue`, and those that each one gets."""
+    bound = PASSED_TO.get(queue, {queue: None})
+    regions = [(message, (message.headers or {}).get("region")) for message in messages]
+    found = [(name, [one for one, has in regions if region in (None, has)]) for name, region in bound.items()]
+    return [(name, some) for name, some in found if some]
+
+
+def copy_of(id: str, queue: str) -> str:
+    """The name by which the journals know a message in a queue: each copy is one of its own."""
+    return f"{id}@{COPIES[queue]}" if queue in COPIES else id
 
 
 def body_of(id: str, size: int) -> bytes:

@@ -7,6 +7,7 @@ with the clock of Redis, which runs on the same machine, and is some whole hours
 | kind | facts | meaning |
 | --- | --- | --- |
 | `queue` | `q`, `options`, `dead`, `far` | a judged queue, its options in ms, its dead-letter queue: in another slot? |
+| | `passed` | whether its messages are copies, from a topic or by a forward: each id has the name of the queue |
 | `send` | `n`, `q`, `ids` | a call of `enqueue` or `enqueue_many` begins |
 | `sent` | `n`, `told` or `outcome` | its answer for each id, or `unknown`, or `none` (certainly nothing was stored) |
 | `move` | `id`, `to` | a message is about to be moved to another queue |

@@ -51,6 +51,9 @@ def judge(events: Iterable[Event]) -> Verdict:
         violations += rule(facts, figures)
     figures["sent"] = len(facts.sent)
     figures["stored"] = sum(_certain(facts, one) for one in facts.sent.values())
+    figures["copies"] = sum(
+        _certain(facts, one) for one in facts.sent.values() if facts.queues[one.queue].get("passed")
+    )
     figures["delivered"] = sum(map(len, facts.claims.values()))
     figures["settled"] = sum(claim.final is not None for claims in facts.claims.values() for claim in claims)
     figures["dead"] = sum(1 for letter in facts.seen["letter"] if letter["reason"])
@@ -115,9 +118,12 @@ def accounts(facts: Facts, figures: Counter[str]) -> Iterator[Violation]:
 
 
 def _may_vanish(facts: Facts, one: Sent) -> bool:
-    """Return True if the message may be gone without a trace: it expired in a queue without a dead-letter queue."""
+    """Return True if the message may be gone without a trace: it expired in a queue without a dead-letter queue.
+
+    So does one for a queue to which messages are `passed`: it may have waited where they come from.
+    """
     over = one.deadline is not None and one.deadline * 1000 <= facts.last + facts.ahead
-    dropped = over and not _target_of(facts, one.queue)
+    dropped = over and (not _target_of(facts, one.queue) or facts.queues[one.queue].get("passed"))
     return dropped or (not one.deadline_known and one.duplicate > 0 and not _target_of(facts, one.queue))
 
 

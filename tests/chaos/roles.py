@@ -17,15 +17,39 @@ from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
 from rqttl.worker.settings import WorkerOptions
 from tests.chaos.actor import Actor, may_happen
-from tests.chaos.cast import DEAD, LEASED, POLICED, POLICY, QUEUES, RATED, RATES, SLOW, body_of
+from tests.chaos.cast import (
+    CHAIN,
+    DEAD,
+    LEASED,
+    PASSED_TO,
+    POLICED,
+    POLICY,
+    QUEUES,
+    RATED,
+    RATES,
+    SENT_TO,
+    SLOW,
+    body_of,
+    copy_of,
+)
 from tests.chaos.witness import milliseconds
 
 #: Queues that receivers, consumers and runners work on; others have a role of their own.
-WORKED = ("plain", "aging", "window", "head", "full", "dlx", "drop", "rated")
+WORKED = (
+    "plain",
+    "aging",
+    "window",
+    "head",
+    "full",
+    "dlx",
+    "drop",
+    "rated",
+    *(name for to in PASSED_TO.values() for name in to),
+)
 #: Queues to which some messages are sent with a delay, one for all messages of a call: they arrive in its order.
-SCHEDULED = ("plain", "drop")
+SCHEDULED = ("plain", "drop", *PASSED_TO)
 #: Queues that an operator pauses now and then.
-PAUSED = ("plain", "window", "head")
+PAUSED = ("plain", "window", "head", *PASSED_TO)
 #: A batch that takes several script calls in one round trip.
 LARGE_BATCH = 600
 HEADERS: dict[str, rqttl.Header] = {"region": "eu", "try": 1}
@@ -61,7 +85,7 @@ def sender(me: Actor) -> None:
     while not me.stopping.is_set():
         if doubtful:
             me.attempt(lambda: _send_again(me, doubtful))
-        me.attempt(lambda: _send(me, me.random.choice(QUEUES).name, doubtful))
+        me.attempt(lambda: _send(me, me.random.choice(SENT_TO), doubtful))
         me.rest(0.06)
     for _ in range(50):  # the faults are over
         if doubtful:
@@ -399,7 +423,8 @@ def _measure(me: Actor, name: str) -> None:
 def drainer(me: Actor) -> None:
     """Empty all judged queues and their dead-letter queues when all others have ended."""
     names = list(dict.fromkeys([*(queue.name for queue in QUEUES), *(queue.dead for queue in QUEUES if queue.dead)]))
-    sound = set(names)
+    passing = (*PASSED_TO, *CHAIN[1:-1])
+    sound = {*passing, *names}
     for name in PAUSED:  # its operator was killed
         me.attempt(me.broker.queue(name).resume)
     for rate in (SLOW, RATES[-1]):  # a message that has left at the lowest one holds up no other
@@ -408,7 +433,7 @@ def drainer(me: Actor) -> None:
     empty = 0
     for _ in range(4000):
         # a queue before its dead letters; an error ends the work on one, and the others are judged for what they hold
-        left = [_drain_one(me, name, sound) for name in names if name in sound]
+        left = [_drain_one(me, name, sound) for name in (*passing, *names) if name in sound]
         empty = 0 if any(left) or _are_on_the_way(me, names) else empty + 1
         if empty > 1:  # after the first time a letter may have come to a queue behind the drainer's back
             break
@@ -443,14 +468,15 @@ def _drain_one(me: Actor, name: str, sound: set[str]) -> bool:
 
 def _drain(me: Actor, queue: rqttl.Queue) -> int:
     """Ack all that is ready. Returns how many messages are still in the queue, or were."""
-    batch = queue.receive_many(250, lease="30s")  # that of the queue may end before the acks
+    goes_on = queue.name in PASSED_TO or queue.name in CHAIN[:-1]  # the call for statistics passes on
+    batch = [] if goes_on else queue.receive_many(250, lease="30s")  # that of the queue may end before the acks
     for one in batch:
         death = one.deaths[0] if one.deaths else None
         if death is not None and queue.name in DEAD:
             me.journal.write(
                 "letter",
                 q=queue.name,
-                id=one.id,
+                id=copy_of(one.id, queue.name),
                 reason=death.reason,
                 origin=death.queue,
                 count=death.delivery_count,

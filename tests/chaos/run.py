@@ -51,6 +51,7 @@ FIGURES = (
     "scripts forgotten",
     "sent",
     "stored",
+    "copies",
     "delivered",
     "settled",
     "late settles",

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from itertools import pairwise
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import rqttl
 from rqttl.protocol.keys import META, Keyspace
 from tests.chaos import roles
 from tests.chaos.actor import Actor, Part, perform
-from tests.chaos.cast import POLICY, PROCESSES, QUEUES
+from tests.chaos.cast import CHAIN, COPIES, PASSED_TO, POLICY, PROCESSES, QUEUES, TOPIC
 from tests.chaos.journal import SUFFIX, Journal, read
 from tests.chaos.wire import Wire
 from tests.cluster_servers import ClusterServers
@@ -119,7 +120,14 @@ class Stage:
             for queue in QUEUES:
                 options = broker.declare_queue(queue.name, **queue.options).options()
                 far = queue.dead is not None and self._keyspace.in_another_slot(queue.name, queue.dead)
-                self.journal.write("queue", q=queue.name, options=_plain(options), dead=queue.dead, far=far)
+                passed = queue.name in COPIES
+                told = {"options": _plain(options), "dead": queue.dead, "far": far, "passed": passed}
+                self.journal.write("queue", q=queue.name, **told)
+            for name, target in pairwise(CHAIN):
+                broker.declare_queue(name, forward_to=target)
+            topic = broker.declare_topic(TOPIC)
+            for name, region in PASSED_TO[TOPIC].items():
+                topic.bind(name, region and {"region": region})
 
     def key_of(self, queue: str) -> str:
         """A key of a queue; for the name of the policy, the key of all policies."""

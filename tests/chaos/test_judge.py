@@ -23,11 +23,11 @@ NUMBERS = ("ready", "leased", "delayed", "enqueued", "acked", "refused", "purged
 class History:
     """Made-up journals. `at` is the time of the next event, in ms after the start. What returns nothing else chains."""
 
-    def __init__(self, *, dead: str | None = "q/dead", far: bool = False, **options: Any) -> None:
+    def __init__(self, *, dead: str | None = "q/dead", far: bool = False, passed: bool = False, **options: Any) -> None:
         self.events: list[Event] = []
         self.at = 0.0
         self._numbers = itertools.count()
-        self.add("queue", q="q", options={"overflow": "drop-head", **options}, dead=dead, far=far)
+        self.add("queue", q="q", options={"overflow": "drop-head", **options}, dead=dead, far=far, passed=passed)
 
     def add(self, kind: str, process: str = "p", **facts: Any) -> History:
         """Append an event."""
@@ -362,8 +362,11 @@ def test_a_failover_may_forget_a_step_of_a_letter_between_two_slots(
     assert verdict.figures["forgot, between slots"] == (found == "between")
 
 
-def test_a_message_may_expire_without_a_trace_where_there_is_no_target() -> None:
-    assert sent("stored", START + 10, dead=None).later(20).add("note", text="the end").bad() == {}
+@pytest.mark.parametrize("queue", [{"dead": None}, {"passed": True}])
+def test_a_message_may_expire_without_a_trace_where_there_is_no_target_or_before_it_is_passed_on(
+    queue: dict[str, Any],
+) -> None:
+    assert sent("stored", START + 10, **queue).later(20).add("note", text="the end").bad() == {}
 
 
 @pytest.mark.parametrize(

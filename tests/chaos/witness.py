@@ -20,7 +20,7 @@ from rqttl.flows.steps import Flow, Read
 from rqttl.protocol import commands
 from rqttl.store.driver import driver_of
 from rqttl.worker.queue_source import QueueSource
-from tests.chaos.cast import ACCOUNTED, is_body_of
+from tests.chaos.cast import ACCOUNTED, PASSED_TO, copy_of, goals, is_body_of
 from tests.chaos.journal import Journal, now
 
 #: Messages that one script call stores at most; a call with more may fail halfway.
@@ -59,9 +59,10 @@ class Witness:
 
     def send(self, queue: rqttl.Queue, messages: Sequence[rqttl.Message], *, single: bool = False) -> bool:
         """Send messages, all of which have ids. Returns False where the outcome is not known."""
-        number = self.journal.number()
-        ids, delayed = [message.id for message in messages], bool(messages[0].delay)
-        self.journal.write("send", n=number, q=queue.name, ids=ids, delayed=delayed)
+        number, parts, delayed = self.journal.number(), goals(queue.name, messages), bool(messages[0].delay)
+        for name, some in parts:
+            ids = [copy_of(str(message.id), name) for message in some]
+            self.journal.write("send", n=f"{number}@{name}", q=name, ids=ids, delayed=delayed)
         told: list[rqttl.Receipt | rqttl.QueueFull]
         try:
             told = [queue.enqueue(messages[0])] if single else queue.enqueue_many(messages)
@@ -71,10 +72,13 @@ class Witness:
             return False
         except (ConnectionError, TimeoutError, ResponseError, rqttl.ScriptsForgotten):
             # what fails so was never carried out; only a call of several steps may have begun
-            outcome = "none" if len(messages) <= ONE_STEP else "unknown"
-            self.journal.write("sent", n=number, outcome=outcome)
+            outcome = "none" if len(messages) <= ONE_STEP and queue.name not in PASSED_TO else "unknown"
+            for name, _ in parts:
+                self.journal.write("sent", n=f"{number}@{name}", outcome=outcome)
             raise
-        self.journal.write("sent", n=number, told=[self._told(*pair) for pair in zip(messages, told, strict=True)])
+        answers = {one.id: self._told(one, answer) for one, answer in zip(messages, told, strict=True)}
+        for name, some in parts:
+            self.journal.write("sent", n=f"{number}@{name}", told=[answers[one.id] for one in some])
         return True
 
     def _told(self, message: rqttl.Message, told: rqttl.Receipt | rqttl.QueueFull) -> list[object]:
@@ -96,7 +100,8 @@ class Witness:
             if not is_body_of(one.id, one.body):
                 self.journal.write("wrong", id=one.id, text=f"{one.queue}: the body is another one: {one.body[:60]!r}")
             died = milliseconds(one.deaths[0].last_at) if one.deaths else 0
-            got.append([one.sequence, one.id, milliseconds(one.expires_at), one.delivery_count, died])
+            name = copy_of(one.id, claimed.config.name)
+            got.append([one.sequence, name, milliseconds(one.expires_at), one.delivery_count, died])
         if got:
             name, token = claimed.config.name, claimed.token.decode()
             since = self._call.since
