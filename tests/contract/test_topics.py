@@ -231,12 +231,16 @@ def test_a_copy_with_a_ttl_of_0_goes_to_a_consumer_that_waits_or_dies_there(cloc
     assert (dead(eu), dead(us)) == ({}, {"expired": 1})
 
 
-def test_copies_of_a_message_whose_time_is_over_die_in_their_queues(topic: Topic) -> None:
-    eu = topic.subscribe("eu", dead_letter="{queue}/dead")
+@pytest.mark.spec("A-025")
+def test_copies_of_a_message_whose_time_is_over_die_in_their_queues(clocked: Clocked, topic: Topic) -> None:
+    queues = [topic.subscribe(name, dead_letter="news/x/dead") for name in ("eu", "us")]
 
     topic.enqueue(b"x", expires_at=at(-1))
+    topic.enqueue(b"y", ttl="1ms")
+    clocked.advance(1)
 
-    assert (dead(eu), dead(topic), eu.stats().ready) == ({"expired": 1}, {}, 0)
+    assert [(dead(queue), queue.stats().ready) for queue in queues] == [({"expired": 2}, 0)] * 2
+    assert (dead(topic), bodies(clocked.queue("news/x/dead"))) == ({}, [b"x", b"x", b"y", b"y"])
 
 
 def test_a_copy_may_push_a_message_out_into_a_queue_that_gets_a_copy_too_or_into_the_topic(
@@ -690,6 +694,23 @@ def test_a_purge_takes_what_waits_at_the_topic_and_subscriptions_keep_theirs(top
     topic.enqueue(b"3")
 
     assert (topic.purge(), topic.purge("scheduled"), bodies(eu), bodies(topic)) == (1, 1, [b"1"], [])
+
+
+@pytest.mark.spec("S-075")
+@pytest.mark.parametrize("use", ["receive", "update", "peek", "set_filter", "copies"])
+def test_a_subscription_ends_without_receives_updates_and_peeks(clocked: Clocked, topic: Topic, use: str) -> None:
+    eu = topic.subscribe("eu", auto_delete_on_idle="10m")
+    clocked.advance(5 * MINUTE)
+    calls: dict[str, Callable[[], object]] = {
+        "receive": eu.receive,
+        "update": lambda: eu.update(max_length=9),
+        "peek": eu.peek,
+        "set_filter": lambda: topic.set_filter("eu", "a.*"),
+        "copies": lambda: topic.enqueue_many([b"1", b"2"]),
+    }
+    calls[use]()
+
+    assert eu.stats().ends_at == at((15 if use in ("receive", "update", "peek") else 10) * MINUTE)
 
 
 @pytest.mark.spec("S-074")
