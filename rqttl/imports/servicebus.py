@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,15 +11,13 @@ from typing import Any, TypeAlias
 from rqttl.errors import InvalidImport, InvalidInput
 from rqttl.filters import SUBJECT, Rule
 from rqttl.imports.notes import Imported, ImportedDeployment, NameTable, Notes, namespaces, rows, translate
-from rqttl.imports.routes import Routes, both, one_of
+from rqttl.imports.routes import Routes
 from rqttl.imports.source import at, load, member, read, read_duration, read_flag
-from rqttl.imports.sql import read_sql
+from rqttl.imports.sql import both, read_sql
 from rqttl.units import as_text
 
-#: The longest name of a queue whose dead-letter queue `{queue}/dead` has a valid name, too; and of a topic whose
-#: subscriptions are such queues: `{topic}/`, and the 50 characters of a name.
+#: The longest name of a queue whose dead-letter queue `{queue}/dead` has a valid name, too.
 _LONGEST = 128 - len("/dead")
-_LONGEST_TOPIC = _LONGEST - 51
 _PROVIDER = "microsoft.servicebus/"
 _EXPRESSION = re.compile(r"\[(?!\[).*\]", re.DOTALL)
 _DEPLOY = "deploy the template, and import the JSON of `az servicebus queue list`"
@@ -30,8 +27,12 @@ _READ = frozenset({"type", "name", "properties", "resources", "condition"})
 _DUPLICATES, _WINDOW = "requiresDuplicateDetection", "duplicateDetectionHistoryTimeWindow"
 _EXPIRED, _DEAD, _FORWARD = "deadLetteringOnMessageExpiration", "forwardDeadLetteredMessagesTo", "forwardTo"
 _IDLE = "autoDeleteOnIdle"
-_QUEUE, _TOPIC, _SUBSCRIPTION = "namespaces/queues", "namespaces/topics", "namespaces/topics/subscriptions"
-_RULE = f"{_SUBSCRIPTION}/rules"
+_QUEUE, _TOPIC, _SUBSCRIPTION, _RULE = _READ_KINDS = (
+    "namespaces/queues",
+    "namespaces/topics",
+    "namespaces/topics/subscriptions",
+    "namespaces/topics/subscriptions/rules",
+)
 #: System properties of a message, by their names in small letters, as headers.
 _HEADERS = {
     name.lower(): name
@@ -45,7 +46,7 @@ _KINDS: Mapping[str, Callable[[object, str], Any]] = {
     _FORWARD: partial(read, str),
     "status": partial(read, str),
 }
-#: The kind of a queue, a topic or a subscription, and its names in small letters with slashes between them.
+#: The kind of a resource, and its names behind that of the namespace, in small letters with slashes between them.
 _Key: TypeAlias = tuple[str, str]
 #: The name of a namespace that a parameter gives, and the type of a template within a template.
 _PARAMETER, _NESTED = re.compile(r"\[parameters\('([^']+)'\)\]"), "microsoft.resources/deployments"
@@ -73,14 +74,61 @@ class _Resource:
 
 @dataclass
 class _Namespace:
-    """The queues, topics and subscriptions of a namespace, and the rules by subscription.
+    """The queues, topics, subscriptions and rules of a namespace, and the names of those that are imported.
 
     Service Bus compares names without case, so the keys are in small letters.
     """
 
     name: str
     entities: dict[_Key, _Resource] = field(default_factory=dict)
-    rules: dict[str, list[_Resource]] = field(default_factory=lambda: defaultdict(list))
+    names: dict[_Key, str] = field(default_factory=dict)
+    queues: dict[str, Mapping[str, object]] = field(default_factory=dict)
+
+    def read(self, notes: Notes) -> dict[str, Mapping[str, object]]:
+        """The queues and topics of a deployment, with the topics' bindings."""
+        tables = {}
+        # the name of a topic leaves room for `/` and the 50 characters of a subscription
+        for kind, longest in ((_QUEUE, _LONGEST), (_TOPIC, _LONGEST - 51), (_SUBSCRIPTION, _LONGEST)):
+            sources = {key: source for key in self.entities if key[0] == kind and (source := self._source(key))}
+            tables[kind] = table = NameTable.of(sources.values(), longest, self.names.values())
+            self.names |= {key: table.names[source] for key, source in sources.items() if source in table.names}
+        routes = Routes(name for key, name in self.names.items() if key[0] == _TOPIC)
+        with_rules = {_parent(key) for key in self.entities}
+        for key, one in sorted(self.entities.items(), key=lambda item: _READ_KINDS.index(item[0][0])):
+            about = notes.about(one.subject)
+            parent = self.names.get(_parent(key), "")
+            if key[0] in (_SUBSCRIPTION, _RULE) and not parent:
+                about.lost("", None, "it is not imported: what it belongs to is not, or is not in the file")
+            elif key[0] == _RULE:
+                _bind(one, routes, parent, about)
+            elif name := tables[key[0]].take(self._source(key), one.word, about):
+                _Entity(one, name, self, about).read()
+                if (options := about.queue(name)) is None:
+                    del self.names[key]
+                    continue
+                self.queues[name] = options
+                if key[0] == _SUBSCRIPTION and key not in with_rules and "id" in one.body:  # Service Bus wrote it
+                    text = (
+                        "it gets no messages: add its rules, which `az servicebus topic subscription rule list` prints"
+                    )
+                    about.lost("rules", None, text)
+                elif key[0] == _SUBSCRIPTION and key not in with_rules:
+                    routes.bind(parent, name, lambda: None, about, "rules")
+        return routes.deployed(self.queues)
+
+    def _source(self, key: _Key) -> str:
+        """The name in the source; that of a subscription behind the name of its topic in rqttl, if it has one."""
+        segments, topic = self.entities[key].segments, self.names.get(_parent(key))
+        return segments[1] if key[0] != _SUBSCRIPTION else f"{topic}/{segments[2]}" if topic else ""
+
+    def target(self, path: str) -> str | None:
+        """The name of a queue or topic to which others forward; `None` if it is refused."""
+        keys = [key for key in ((_QUEUE, path.lower()), (_TOPIC, path.lower())) if key in self.entities]
+        return self.names.get(keys[0]) if keys else translate(path, _LONGEST)
+
+
+def _parent(key: _Key) -> _Key:
+    return key[0].rpartition("/")[0], key[1].rpartition("/")[0]
 
 
 def read_resources(text: str) -> Imported:
@@ -102,9 +150,7 @@ def read_resources(text: str) -> Imported:
     for resource in _resources(listed, place, None, notes):
         _sort(resource, by_name, notes)
     valid = namespaces(namespace.name for namespace in by_name.values())
-    deployments = {
-        one.name: ImportedDeployment(_Reader(one, notes).read(), namespace=valid[one.name]) for one in by_name.values()
-    }
+    deployments = {one.name: ImportedDeployment(one.read(notes), namespace=valid[one.name]) for one in by_name.values()}
     return Imported(deployments, tuple(notes.found))
 
 
@@ -188,16 +234,14 @@ def _segments(kind: str, name: str, body: Mapping[str, Any], place: str, parent:
 
 
 def _sort(resource: _Resource, by_name: dict[str, _Namespace], notes: Notes) -> None:
-    """Keep a queue, a topic or a part of one for later, because others may name it. Note any other resource."""
+    """Keep a queue, or what belongs to topics, for later, because others may name it. Note any other resource."""
     kind, name = resource.kind, resource.segments[0]
     namespace = by_name.setdefault(name.lower(), _Namespace(name))
     key, about = (kind, "/".join(resource.segments[1:]).lower()), notes.about(resource.subject)
     if kind == "namespaces":
         about.taken("name", name, "a deployment of its own")
         _note_rest(resource, _READ - {"properties"}, about)
-    elif kind == _RULE:
-        namespace.rules["/".join(resource.segments[1:3]).lower()].append(resource)
-    elif kind in (_QUEUE, _TOPIC, _SUBSCRIPTION):
+    elif kind in _READ_KINDS:
         if first := namespace.entities.get(key):
             rule = f"expected each {resource.word} once: {first.place} has this name, too"
             raise InvalidImport(at(resource.place, "name"), rule)
@@ -222,73 +266,18 @@ def _given(resource: _Resource, notes: Notes) -> tuple[dict[str, Any], str]:
     return {key: value for key, value in sorted(given.items()) if value is not None}, place
 
 
-class _Reader:
-    """Reads one namespace: its queues, then its topics, then their subscriptions."""
-
-    def __init__(self, namespace: _Namespace, notes: Notes) -> None:
-        self._rules, self._entities, self._notes = namespace.rules, namespace.entities, notes
-        self.routes = Routes()
-        self.names: dict[_Key, str | None] = {}
-        self.options: dict[_Key, Mapping[str, object]] = {}
-
-    def read(self) -> dict[str, Mapping[str, object]]:
-        """The queues and topics of a deployment."""
-        entities, tables = self._entities, {}
-        for kind, longest in ((_QUEUE, _LONGEST), (_TOPIC, _LONGEST_TOPIC), (_SUBSCRIPTION, _LONGEST)):
-            sources = {key: self._source(one) for key, one in entities.items() if key[0] == kind}
-            tables[kind] = NameTable.of(sources.values(), longest, filter(None, self.names.values()))
-            self.names |= {key: tables[kind].names.get(source) for key, source in sources.items()}
-        for key, one in sorted(entities.items(), key=lambda item: list(tables).index(item[0][0])):
-            about = self._notes.about(one.subject)
-            if not (source := self._source(one)):
-                about.lost("", None, "the subscription is not imported: its topic is not, or is not in the file")
-            elif name := tables[key[0]].take(source, one.word, about):
-                _Entity(one, name, self, about).read()
-                if (options := about.queue(name)) is not None:
-                    self.options[key] = options
-                    self._route(key, name, about)
-        for path in self._rules.keys() - {path for kind, path in entities if kind == _SUBSCRIPTION}:
-            for rule in self._rules[path]:
-                self._notes.about(rule.subject).lost("", None, "the file has no such subscription")
-        return self.routes.deployed({str(self.names[key]): options for key, options in self.options.items()})
-
-    def _source(self, one: _Resource) -> str:
-        """The name of the source; that of a subscription behind the name of its topic in rqttl, if it has one."""
-        if one.kind != _SUBSCRIPTION:
-            return one.segments[1]
-        topic = self.names.get(_topic_of(one))
-        return f"{topic}/{one.segments[2]}" if topic else ""
-
-    def target(self, path: str) -> str | None:
-        """The name of a queue or topic to which others forward; `None` if it is refused."""
-        keys = [key for key in ((_QUEUE, path.lower()), (_TOPIC, path.lower())) if key in self._entities]
-        return self.names[keys[0]] if keys else translate(path, _LONGEST)
-
-    def _route(self, key: _Key, name: str, notes: Notes) -> None:
-        """Bind a subscription by its rules. A topic has bindings, even if there are none."""
-        if key[0] == _TOPIC:
-            self.routes.add_topic(name)
-        if key[0] != _SUBSCRIPTION:
-            return
-        topic, rules = self.names[_topic_of(self._entities[key])] or "", self._rules[key[1]]
-        if not rules:
-            self.routes.bind(topic, name, notes, "rules", None, lambda: None)
-        for rule in rules:
-            about = notes.about(rule.subject)
-            properties, place = _given(rule, about)
-            for unknown in sorted(properties.keys() - {"filterType", "sqlFilter", "correlationFilter", "action"}):
-                about.left_out(unknown, properties[unknown], "it is not a documented setting")
-            action = properties.get("action")
-            if isinstance(action, dict) and action.get("sqlExpression"):
-                about.lost("action", action, "rqttl changes no messages: the sender does, or a handler")
-            correlated = str(properties.get("filterType", "")).lower() == "correlationfilter"
-            setting, read = ("correlationFilter", _correlation) if correlated else ("sqlFilter", _sql)
-            make = partial(read, properties.get(setting), at(place, setting))
-            self.routes.bind(topic, name, about, setting, properties.get(setting), make)
-
-
-def _topic_of(subscription: _Resource) -> _Key:
-    return _TOPIC, subscription.segments[1].lower()
+def _bind(rule: _Resource, routes: Routes, queue: str, notes: Notes) -> None:
+    """Bind a subscription, whose name begins with that of its topic, by one of its rules."""
+    properties, place = _given(rule, notes)
+    for unknown in sorted(properties.keys() - {"filterType", "sqlFilter", "correlationFilter", "action"}):
+        notes.left_out(unknown, properties[unknown], "it is not a documented setting")
+    action = properties.get("action")
+    if isinstance(action, dict) and action.get("sqlExpression"):
+        notes.lost("action", action, "rqttl changes no messages: the sender does, or a handler")
+    correlated = str(properties.get("filterType", "")).lower() == "correlationfilter"
+    setting, rules = ("correlationFilter", _correlation) if correlated else ("sqlFilter", _sql)
+    make = partial(rules, properties.get(setting), at(place, setting))
+    routes.bind(queue.rpartition("/")[0], queue, make, notes, setting, properties.get(setting))
 
 
 def _sql(body: object, place: str) -> list[Rule]:
@@ -297,12 +286,11 @@ def _sql(body: object, place: str) -> list[Rule]:
 
 def _header(parts: Sequence[str]) -> str:
     """The header of a property in SQL, whose scope is `user` unless it is given."""
-    scope, name = parts[0].lower() if len(parts) > 1 else "user", ".".join(parts[1:] or parts)
-    if scope == "sys":
-        scope, name = "user" if name.lower() in _HEADERS else scope, _HEADERS.get(name.lower(), name)
-    if scope != "user":
+    scope, name = (parts[0].lower(), ".".join(parts[1:])) if len(parts) > 1 else ("user", parts[0])
+    header = name if scope == "user" else _HEADERS.get(name.lower()) if scope == "sys" else None
+    if header is None:
         raise InvalidInput(f"a message of rqttl has no {'.'.join(parts)}")
-    return name
+    return header
 
 
 def _correlation(body: object, place: str) -> list[Rule]:
@@ -316,30 +304,35 @@ def _correlation(body: object, place: str) -> list[Rule]:
         for header, wanted in ({name: value} if name else read(dict, value, at(place, key))).items():
             if isinstance(wanted, str) and _EXPRESSION.fullmatch(wanted):
                 raise InvalidInput(f"the import computes no expressions: {_DEPLOY}")
-            rules = both(rules, [one_of(header, [wanted])])
+            rules = both(rules, [{header: [wanted]}])
     return rules
 
 
 class _Entity:
     """Reads the properties of one queue, topic or subscription."""
 
-    def __init__(self, resource: _Resource, name: str, reader: _Reader, notes: Notes) -> None:
+    def __init__(self, resource: _Resource, name: str, namespace: _Namespace, notes: Notes) -> None:
         self.properties, self.place = _given(resource, notes)
-        self.resource, self.name, self.reader, self.notes = resource, name, reader, notes
-        self.is_topic = resource.kind == _TOPIC
+        self.kind, self.name, self.namespace, self.notes = resource.kind, name, namespace, notes
 
     def read(self) -> None:
         """Take each property, or note why not."""
         notes, properties = self.notes, self.properties
-        self._check()
+        for key, value in [*properties.items()]:
+            if isinstance(value, str) and _EXPRESSION.fullmatch(value):
+                notes.lost(key, properties.pop(key), f"the import computes no expressions: {_DEPLOY}")
+            elif key in _KINDS:
+                del properties[key]
+                with notes.reading(key, value):
+                    properties[key] = _KINDS[key](value, at(self.place, key))
         for key, value in properties.items():
-            section = "servicebus topic" if self.is_topic and key in rows("servicebus topic") else "servicebus"
+            section = "servicebus topic" if self.kind == _TOPIC and key in rows("servicebus topic") else "servicebus"
             row = rows(section).get(key)
             if row is None or not row.by_code:
                 notes.take_setting(section, key, key, value, at(self.place, key))
         self._status()
         self._duplicates()
-        if not self.is_topic:
+        if self.kind != _TOPIC:
             self._of_queue()
 
     def _of_queue(self) -> None:
@@ -348,38 +341,21 @@ class _Entity:
         for key, option, default in (("lockDuration", "lease", "1m"), ("maxDeliveryCount", "max_deliveries", 10)):
             if key not in properties:
                 notes.take(option, default, key, None, because="the default of Service Bus")
-        if self.resource.kind == _SUBSCRIPTION:
-            self._lifetime()
+        if self.kind == _SUBSCRIPTION:
+            idle = self.namespace.queues[self.name.rpartition("/")[0]].get("auto_delete_on_idle")
+            if idle and "auto_delete_on_idle" not in notes.options:
+                because = "that of its topic; time without a receive counts, whatever arrives"
+                notes.take("auto_delete_on_idle", idle, _IDLE, properties.get(_IDLE), because=because)
         elif "maxSizeInMegabytes" not in properties:
             notes.left_out("maxSizeInMegabytes", None, "Service Bus has a limit by default; rqttl sets none unasked")
         if "max_length_bytes" in notes.options:
             because = "a full queue of Service Bus refuses messages"
             notes.take("overflow", "reject-publish", "maxSizeInMegabytes", None, because=because)
         if target := self._target(_FORWARD):
-            self.reader.routes.forward(self.name, target, notes, _FORWARD, properties[_FORWARD])
-        dead = self._target(_DEAD)
-        if dead == self.name:
-            notes.lost(_DEAD, properties[_DEAD], "a queue cannot be its own target")
-        elif dead:
+            notes.take("forward_to", target, _FORWARD, properties[_FORWARD], because="its messages go on")
+        if dead := self._target(_DEAD):
             notes.translated(_DEAD, properties[_DEAD], f"dead letters go to {dead!r} at once")
-        self._dead_letters(dead if dead != self.name else None)
-
-    def _check(self) -> None:
-        """Leave only properties whose values can be read."""
-        for key, value in [*self.properties.items()]:
-            if isinstance(value, str) and _EXPRESSION.fullmatch(value):
-                self.notes.lost(key, self.properties.pop(key), f"the import computes no expressions: {_DEPLOY}")
-            elif key in _KINDS:
-                del self.properties[key]
-                with self.notes.reading(key, value):
-                    self.properties[key] = _KINDS[key](value, at(self.place, key))
-
-    def _lifetime(self) -> None:
-        """The lifetime of a subscription: without one of its own that of its topic."""
-        idle = self.reader.options.get(_topic_of(self.resource), {}).get("auto_delete_on_idle")
-        if idle and "auto_delete_on_idle" not in self.notes.options:
-            because = "that of its topic; time without a receive counts, whatever arrives"
-            self.notes.take("auto_delete_on_idle", idle, _IDLE, self.properties.get(_IDLE), because=because)
+        self._dead_letters(dead)
 
     def _status(self) -> None:
         status = self.properties.get("status")
@@ -388,7 +364,7 @@ class _Entity:
         word = status.lower()
         if word == "active":
             self.notes.taken("status", status, "")
-        elif word in ("receivedisabled", "disabled") and not self.is_topic:
+        elif word in ("receivedisabled", "disabled") and self.kind != _TOPIC:
             self.notes.take("paused", True, "status", status)
         if word not in ("active", "receivedisabled"):
             text = "rqttl stops no senders of a queue: stop them, or limit their rights in Redis"
@@ -412,14 +388,17 @@ class _Entity:
 
     def _target(self, setting: str) -> str | None:
         """The queue or topic to which a setting forwards, if it is one of the import, or not in the file."""
-        forward = self.properties.get(setting)
-        target = self.reader.target(forward) if forward else None
-        if forward and not target:
-            self.notes.lost(setting, forward, f"{forward!r} is not imported")
+        path = self.properties.get(setting)
+        target = self.namespace.target(path) if path else None
+        if path and (not target or target == self.name):
+            self.notes.lost(
+                setting, path, "a queue cannot be its own target" if target else f"{path!r} is not imported"
+            )
+            return None
         return target
 
     def _dead_letters(self, forward: str | None) -> None:
-        used = self.reader.names.values()
+        used = self.namespace.names.values()
         own = [word for word in ("dead", "dead-letters", "deadletterqueue") if f"{self.name}/{word}" not in used]
         expired = self.properties.get(_EXPIRED)
         target = forward or (f"{{queue}}/{own[0]}" if own else None)

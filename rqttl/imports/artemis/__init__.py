@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from rqttl.checks import check_queue_name
 from rqttl.errors import InvalidImport, InvalidName
 from rqttl.imports.artemis.policies import Addresses, BrokerQueue, Policies
-from rqttl.imports.artemis.topics import Routing, topic_names
+from rqttl.imports.artemis.topics import routed, topic_names
 from rqttl.imports.artemis.xml import Node, parse, read_value
 from rqttl.imports.notes import Imported, ImportedDeployment, Notes, rows
 from rqttl.text import format_value
@@ -54,10 +54,8 @@ def read_broker(text: str | bytes) -> Imported:
     if core.text:
         notes.left_out("", core.text, "it is text outside of an element")
     name = (first["name"].text if "name" in first else "") or "artemis"
-    routing = Routing(queues, topics, policies)
-    for node in first["diverts"].children if "diverts" in first else ():
-        routing.divert(node, notes.about(f"{node.name} {node.attributes.get('name', '')!r}"))
-    deployment = ImportedDeployment(routing.queues(), policies.as_mapping())
+    diverts = first["diverts"].children if "diverts" in first else ()
+    deployment = ImportedDeployment(routed(queues, topics, diverts, policies, notes), policies.as_mapping())
     return Imported({name: deployment}, tuple(notes.found))
 
 

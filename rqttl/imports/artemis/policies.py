@@ -87,7 +87,7 @@ class Policies:
     """The policies of a file, in the order of the file."""
 
     def __init__(self, addresses: Addresses, topics: Collection[str]) -> None:
-        self._addresses, self._topics = addresses, topics
+        self._addresses, self.topics = addresses, topics
         self._made: dict[str, _Made] = {}
         self._numbers: Counter[str] = Counter()  # of policies that would have the same name
 
@@ -170,7 +170,7 @@ class Policies:
         if qualified:
             return queue, "the queue of the fully qualified name"
         queues = self._addresses.get(address)
-        if address in self._topics:
+        if address in self.topics:
             return address, "the topic of the address"
         if queues is None:
             return address, "no such address is in the file; the first dead letter makes the queue"

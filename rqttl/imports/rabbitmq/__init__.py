@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 from rqttl.errors import InvalidImport
 from rqttl.imports.notes import Imported, ImportedDeployment, NameTable, Notes, namespaces, rows
@@ -168,7 +168,7 @@ class _DeadLetters:
             text = "it does nothing without a dead-letter exchange: set dead_letter instead"
             notes.left_out(own[_KEY].name, own[_KEY].value, text)
             return
-        keys: Iterable[str | None] = (None,)
+        keys: Sequence[str | None] = (None,)
         try:
             name = read(str, exchange.value, exchange.place)
             if key:
@@ -191,11 +191,11 @@ class _DeadLetters:
                 notes.translated(setting.name, setting.value, f"part of the target {valid!r}")
 
     def _kind(self, exchange: str) -> str | None:
-        found = self._vhost.exchanges.get(exchange)
-        return found.kind if found else None
+        kind: str | None = self._vhost.exchanges.get(exchange, {}).get("type")
+        return kind
 
     def _target(
-        self, exchange: str, keys: Iterable[str | None], *, is_policy: bool, keeps_key: bool
+        self, exchange: str, keys: Sequence[str | None], *, is_policy: bool, keeps_key: bool
     ) -> tuple[str, str]:
         """The one queue that gets messages with any of these keys, and its name in rqttl. Key `None`: with any key.
 
@@ -204,17 +204,14 @@ class _DeadLetters:
         topic = self._topics.names.get(exchange) if keeps_key and exchange != NONE else None
         if topic and self._kind(exchange) == "headers":
             return exchange, topic
-        found: set[str] = set()
-        for key in keys:
-            for binding in self._bindings(exchange, key):
-                if not binding.to_queue:
-                    raise _Unresolved(f"exchange {exchange!r} sends to another exchange: it is not followed")
-                found.add(binding.destination)
-            if len(found) > 1 and topic:
-                return exchange, topic
-            if len(found) > 1:
-                first, second, *_ = sorted(found)
-                raise _Unresolved(f"exchange {exchange!r} sends to several queues, such as {first!r} and {second!r}")
+        found = set[str]().union(*(self._ends(exchange, key) for key in keys))
+        reached = {one.destination for one in self._by_source[exchange]} if found and keys[0] is None else found
+        # a letter that nobody sent by an exchange has no subject: only bindings for all keys take it
+        if topic and len(reached) > 1 and self._ends(exchange, keys[0]) <= self._ends(exchange, None):
+            return exchange, topic
+        if len(found) > 1:
+            first, second, *_ = sorted(found)
+            raise _Unresolved(f"exchange {exchange!r} sends to several queues, such as {first!r} and {second!r}")
         if not found:
             raise _Unresolved(f"exchange {exchange!r} sends messages with these routing keys to no queue of the file")
         target = found.pop()
@@ -225,6 +222,13 @@ class _DeadLetters:
         if is_policy and valid == NONE:
             raise _Unresolved("in a policy the target 'none' means that there is none: rename the queue")
         return target, valid
+
+    def _ends(self, exchange: str, key: str | None) -> set[str]:
+        """The queues that get messages with a key. No key: those that get all messages."""
+        bindings = self._bindings(exchange, key)
+        if not all(one.to_queue for one in bindings):
+            raise _Unresolved(f"exchange {exchange!r} sends to another exchange: it is not followed")
+        return {one.destination for one in bindings}
 
     def _bindings(self, exchange: str, key: str | None) -> list[Binding]:
         """The bindings of an exchange that take a key. No key: those for all keys."""

@@ -13,13 +13,16 @@ from rqttl.imports.source import at, member, objects, read
 
 _OPERATOR_POLICY = "operator_policy"
 #: Exchanges that every vhost has. The files do not list them.
-_BUILT_IN = {
-    "amq.direct": "direct",
-    "amq.fanout": "fanout",
-    "amq.topic": "topic",
-    "amq.headers": "headers",
-    "amq.match": "headers",
-    "amq.rabbitmq.trace": "topic",
+_BUILT_IN: dict[str, Mapping[str, Any]] = {
+    name: {"type": kind, "arguments": {}}
+    for name, kind in {
+        "amq.direct": "direct",
+        "amq.fanout": "fanout",
+        "amq.topic": "topic",
+        "amq.headers": "headers",
+        "amq.match": "headers",
+        "amq.rabbitmq.trace": "topic",
+    }.items()
 }
 #: Lists of objects that are noted as a whole, each with the words for one of them.
 _OBJECTS = {
@@ -57,14 +60,6 @@ class Binding(NamedTuple):
     arguments: Mapping[str, Any]
 
 
-class Exchange(NamedTuple):
-    """An exchange. `kind` is its type, such as `direct`. One that no file lists has an empty body."""
-
-    kind: str
-    arguments: Mapping[str, Any]
-    body: Mapping[str, Any]
-
-
 @dataclass(frozen=True)
 class SourcePolicy:
     """A policy or an operator policy. `place` is that of the object with its pattern."""
@@ -87,14 +82,12 @@ class SourcePolicy:
 
 @dataclass
 class VHost:
-    """All objects of one vhost."""
+    """All objects of one vhost. `exchanges` has the bodies by name; those that no file lists have no name in them."""
 
     name: str
     queue_type: str = "classic"
     queues: dict[str, Queue] = field(default_factory=dict)
-    exchanges: dict[str, Exchange] = field(
-        default_factory=lambda: {name: Exchange(kind, {}, {}) for name, kind in _BUILT_IN.items()}
-    )
+    exchanges: dict[str, Mapping[str, Any]] = field(default_factory=lambda: dict(_BUILT_IN))
     bindings: list[Binding] = field(default_factory=list)
     policies: dict[str, SourcePolicy] = field(default_factory=dict)
     operator_policies: dict[str, SourcePolicy] = field(default_factory=dict)
@@ -133,10 +126,10 @@ def read_vhosts(table: Mapping[str, Any]) -> dict[str, VHost]:
         queue = _queue(item, place, home(item, place))
         _add(home(item, place).queues, queue.name, queue, place)
     for place, item in objects(table, "exchanges"):
-        name, kind = member(item, "name", place, str), member(item, "type", place, str)
-        exchanges = home(item, place).exchanges
+        name, exchanges = member(item, "name", place, str), home(item, place).exchanges
+        member(item, "type", place, str)
         if name not in _BUILT_IN:
-            _add(exchanges, name, Exchange(kind, _arguments(item, place), item), place)
+            _add(exchanges, name, {**item, "arguments": _arguments(item, place)}, place)
     for place, item in objects(table, "bindings"):
         home(item, place).bindings.append(_binding(item, place))
     for place, item in objects(table, "policies"):

@@ -88,12 +88,6 @@ class TakenPolicies:
         sources = (one.source for one in self._taken if one.pattern.matches(name))
         return next((one.definition for one in sources if one.apply_to in ("all", "exchanges")), {})
 
-    def note_topic(self, name: str, notes: Notes) -> None:
-        """Note the policy that acts on a topic."""
-        for acting in self._set.matching(name, operator=False)[:1]:
-            text = "here it acts on the topic, too: a TTL on all its messages, limits on what waits there"
-            notes.translated("policy", acting.name, text)
-
 
 def _kebab(table: Mapping[str, object]) -> dict[str, object]:
     return {name.replace("_", "-"): value for name, value in table.items()}

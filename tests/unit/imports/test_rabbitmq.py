@@ -134,6 +134,7 @@ ROUTES = [
     ("fan", "k", [binding("fan", "dead"), binding("fan", "more")], "fan"),
     ("topic", None, [binding("topic", "dead", "#"), binding("topic", "more", "#")], "topic"),
     ("topic", "a", [binding("topic", "dead", "#"), binding("topic", "more", "#")], None),
+    ("topic", None, [binding("topic", "dead", "#"), binding("topic", "more", "orders")], None),
     ("direct", "k", [binding("direct", "dead", "k"), binding("direct", "more", "l")], "dead"),
     ("direct", None, [binding("direct", "dead", "orders")], "dead"),
     ("direct", None, [binding("direct", "dead", "made"), binding("direct2", "orders", "made")], "dead"),
@@ -170,6 +171,20 @@ def test_a_dead_letter_exchange_becomes_the_one_queue_that_it_reaches_or_its_top
     assert queues(text)["orders"] == ({} if target is None else {"dead_letter": target})
     [note] = notes(read_definitions(text), "queue 'orders'", "x-dead-letter-exchange")
     assert note.kind == ("left out" if target is None else "translated")
+
+
+@pytest.mark.parametrize("key, target", [("orders.#", "dlx"), ("#", "dlx"), (None, "dead")])
+def test_a_policy_sends_dead_letters_to_the_topic_if_several_queues_may_want_them(key: str | None, target: str) -> None:
+    bindings = [binding("dlx", "dead", "#")] + ([] if key is None else [binding("dlx", "more", key)])
+    policies = [policy("p", ".*", {"dead-letter-exchange": "dlx"})]
+    text = file(
+        queues=[queue("dead"), queue("more")],
+        exchanges=[exchange("dlx", "topic")],
+        bindings=bindings,
+        policies=policies,
+    )
+
+    assert read_definitions(text).deployments["/"].policies["p"]["definition"] == {"dead-letter": target}
 
 
 @pytest.mark.parametrize(
@@ -338,18 +353,17 @@ def test_an_exchange_becomes_a_topic_with_bound_queues(
 
     assert imported.deployments["/"].queues == {"q": {}, "x": {"bindings": {"q": expected}}}
     assert [note for note in imported.notes if note.costs] == []
-    assert any("are in different slots" in note.text for note in imported.notes)
 
 
 @pytest.mark.parametrize(
     "kind, of, reason",
     [
-        ("direct", binding("x", "q", "a.*"), "are wildcards in a subject"),
+        ("direct", binding("x", "q", "a.*"), "expected a pattern alone"),
         ("topic", binding("x", "q", "a*.#"), "each '*' and '#' as a word"),
-        ("headers", matching(x_match="any"), "no message fits"),
-        ("headers", matching(x_match="some", a=1), "expected all or any, got 'some'"),
+        ("headers", matching(x_match="any"), "any of at least one header"),
+        ("headers", matching(x_match="some", a=1), "got 'some'"),
         ("headers", matching(unmatched=True), "means something else"),
-        ("headers", matching(a=[1]), "expected text, a number, true or false, got list"),
+        ("headers", matching(a=[1]), "true or false, got list"),
         ("fanout", binding("x", "y", kind="exchange"), "would get messages twice"),
         ("fanout", binding("x", "gone"), "its queue is not imported"),
         ("fanout", binding("gone", "q"), "its exchange is not imported"),
@@ -366,25 +380,19 @@ def test_a_binding_that_no_filter_can_say_is_left_out_with_its_reason(
     assert (note.kind, reason in note.text) == ("left out", True)
 
 
-def test_an_alternate_exchange_gets_what_no_other_queue_wants_and_no_circle_closes() -> None:
-    exchanges = [
-        exchange("x", "topic", arguments={"alternate-exchange": "rest"}),
-        exchange("rest", "fanout"),
-        exchange("one", "direct", arguments={"alternate-exchange": "gone", "other": 1}),
-        exchange("back", "direct"),
-    ]
-    to_back = policy("alternates", "^(rest|back)$", {"alternate-exchange": "x"}, **{"apply-to": "exchanges"})
-    policies = [to_back, policy("of-queues", ".*", {"max-length": 1}, **{"apply-to": "queues", "priority": 9})]
-    imported = read_definitions(
-        file(queues=[queue("q")], exchanges=exchanges, bindings=[binding("rest", "q")], policies=policies)
-    )
-    queues = imported.deployments["/"].queues
+def test_an_alternate_exchange_gets_what_no_other_queue_wants() -> None:
+    own = {"arguments": {"alternate-exchange": "rest"}}
+    exchanges = [exchange("x", "topic", **own), exchange("rest", "fanout"), exchange("by-policy", "direct")]
+    exchanges += [exchange("one", "direct", arguments={"alternate-exchange": "gone", "other": 1})]
+    to_x = policy("alternates", "^(x|by-policy)$", {"alternate-exchange": "x"}, **{"apply-to": "exchanges"})
+    policies = [to_x, policy("of-queues", ".*", {"max-length": 1}, **{"apply-to": "queues", "priority": 9})]
+    text = file(queues=[queue("q")], exchanges=exchanges, bindings=[binding("rest", "q")], policies=policies)
+    found = queues(text)
 
-    assert queues["x"] == {"bindings": {"rest": [{"unmatched": True}]}}
-    assert queues["rest"] == {"bindings": {"q": []}}
-    assert queues["back"] == {"bindings": {"x": [{"unmatched": True}]}}
-    reasons = [notes(imported, f"exchange {name!r}", "alternate-exchange")[0].text for name in ("one", "rest")]
-    assert (reasons[0], "come back" in reasons[1]) == ("it is not a topic of the import", True)
+    assert (found["x"], found["rest"]) == ({"bindings": {"rest": [{"unmatched": True}]}}, {"bindings": {"q": []}})
+    assert found["by-policy"] == {"bindings": {"x": [{"unmatched": True}]}}
+    [note] = notes(read_definitions(text), "exchange 'one'", "alternate-exchange")
+    assert note.text == "it is not a topic of the import"
 
 
 def test_an_exchange_without_a_counterpart_is_left_out_with_its_reason() -> None:
@@ -395,19 +403,8 @@ def test_an_exchange_without_a_counterpart_is_left_out_with_its_reason() -> None
 
     assert imported.deployments["/"].queues == {"q": {}, "amq.topic": {"bindings": {"q": []}}}
     reasons = [notes(imported, f"exchange {name!r}", "")[0].text for name in ("later", "q", "own")]
-    found = (
-        "`delay`" in reasons[0],
-        "has the name 'q'" in reasons[1],
-        "fanout, direct, topic and headers" in reasons[2],
-    )
-    assert found == (True, True, True)
-
-
-def test_a_policy_that_acts_on_a_topic_is_noted() -> None:
-    ttl = policy("ttl", "^x", {"message-ttl": 1000})
-    imported = read_definitions(file(queues=[queue("q")], exchanges=[exchange("x", "fanout")], policies=[ttl]))
-
-    assert "acts on the topic" in notes(imported, "exchange 'x'", "policy")[0].text
+    words = ("`delay`", "has the name 'q'", "fanout, direct, topic and headers")
+    assert [word for word, reason in zip(words, reasons, strict=True) if word not in reason] == []
 
 
 def test_vhosts_are_deployments_with_namespaces_of_their_own() -> None:
