@@ -10,7 +10,7 @@ acts on every call that begins after it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
@@ -107,13 +107,9 @@ class _Sending:
 
         A bound queue that is gone is unbound. The target of `forward_to` is made, as that of a dead letter.
         """
-        gone = []
-        for name in names:
-            try:
-                yield GetConfig(name, fresh=True)
-            except QueueNotFound:
-                gone.append(name)
-                yield from unbind_gone(self._keyspace, self._config.name, name)
+        configs: dict[str, QueueConfig | None] = yield GetConfigs(names, fresh=True)
+        gone = [name for name, config in configs.items() if config is None]
+        yield from unbind_gone(self._keyspace, self._config.name, gone)
         self._config = yield GetConfig(self._config.name, fresh=True)
         if (target := self._config.options.forwards_to) in gone:
             yield Register(target)
@@ -452,16 +448,17 @@ def rebind(keyspace: Keyspace, config: QueueConfig, bindings: Mapping[str, list[
     return True
 
 
-def unbind_gone(keyspace: Keyspace, topic: str, queue: str) -> Flow[None]:
-    """Remove the binding of a queue that does not exist. One that was made again meanwhile stays bound.
+def unbind_gone(keyspace: Keyspace, topic: str, queues: Collection[str]) -> Flow[None]:
+    """Remove the bindings of those queues that do not exist. One that was made again meanwhile stays bound.
 
     Who binds a queue changes the version of the topic, also if it is bound already. So this removes no binding of a
     queue that was made, and bound, after the look-up.
     """
-    while True:
+    while queues:
         config = yield from config_if_exists(keyspace, topic)
         bindings = (config and config.declared.bindings) or {}
-        if config is None or queue not in bindings or (yield from config_if_exists(keyspace, queue)):
-            return
-        if (yield from rebind(keyspace, config, {name: rules for name, rules in bindings.items() if name != queue})):
+        bound = [name for name in queues if name in bindings]
+        found: dict[str, QueueConfig | None] = yield GetConfigs(bound, fresh=True)
+        kept = {name: rules for name, rules in bindings.items() if found.get(name, config)}
+        if config is None or len(kept) == len(bindings) or (yield from rebind(keyspace, config, kept)):
             return
