@@ -103,10 +103,8 @@ class _Namespace:
                 _bind(one, routes, parent, about)
             elif name := tables[key[0]].take(self._source(key), one.word, about):
                 _Entity(one, name, self, about).read()
-                if (options := about.queue(name)) is None:
-                    del self.names[key]
-                    continue
-                self.queues[name] = options
+                options = about.queue(name)
+                self.queues |= {} if options is None else {name: options}
                 if key[0] == _SUBSCRIPTION and key not in with_rules and "id" in one.body:  # Service Bus wrote it
                     text = (
                         "it gets no messages: add its rules, which `az servicebus topic subscription rule list` prints"
@@ -342,7 +340,8 @@ class _Entity:
             if key not in properties:
                 notes.take(option, default, key, None, because="the default of Service Bus")
         if self.kind == _SUBSCRIPTION:
-            idle = self.namespace.queues[self.name.rpartition("/")[0]].get("auto_delete_on_idle")
+            topic = self.namespace.queues.get(self.name.rpartition("/")[0], {})
+            idle = topic.get("auto_delete_on_idle")
             if idle and "auto_delete_on_idle" not in notes.options:
                 because = "that of its topic; time without a receive counts, whatever arrives"
                 notes.take("auto_delete_on_idle", idle, _IDLE, properties.get(_IDLE), because=because)
