@@ -41,6 +41,8 @@ ARGUMENTS: dict[str, tuple[Word, ...]] = {
 }
 #: The roles that a user may have and not be an admin.
 PROGRAMS = ("producer", "consumer", "reaper")
+#: The scripts of a user who may look at messages and may call no other.
+_VIEWED = {*ROLES["viewer"].scripts.split()}
 _ADVICE = f"`rqttl acl generate --role ROLE` makes a user for {', '.join(PROGRAMS)} or admin"
 #: What each client needs to load the scripts.
 _LOADING = ("SCRIPT LOAD", "meta")
@@ -112,6 +114,8 @@ def rights(keyspace: Keyspace, queue: str) -> Flow[list[Finding]]:
         and not around & {*((command, part) for part, command in plain_calls([name])), _LOADING}
         and not (why_deaf and name == "reaper")
     ]
+    if len(shut) == len(outer) - len(_VIEWED) and not _VIEWED & {*shut} and _LOADING not in around:
+        roles = ["viewer"]
     if roles:
         return [ok(CHECK, f"{user} has the role{'s' * (len(roles) > 1)} {' and '.join(roles)}")]
     return list(_lacking(user, shut, outer, sorted({name.lower() for name, _ in around}), why_deaf))

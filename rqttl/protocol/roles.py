@@ -18,12 +18,14 @@ from rqttl.protocol.keys import DETACHED, INSIDE, PAIRED, PARTS, REQUEUED, SHARE
 class Role:
     """A kind of program. `plain` has the commands that it calls beside its scripts, by part of a queue or shared key.
 
-    `*` stands for all keys, and an empty name for commands without a key.
+    `*` stands for all keys, and an empty name for commands without a key. One that is `bound` may call its scripts by
+    their hashes, and load others but not call them.
     """
 
     may: str
     scripts: str = ""
     plain: Mapping[str, str] = field(default_factory=dict)
+    bound: bool = False
 
 
 _DECLARE = {
@@ -36,6 +38,8 @@ _DECLARE = {
 _PASS_ON = {"log": "XRANGE", **dict.fromkeys((DETACHED, REQUEUED, *INSIDE), "EXISTS")}
 _LOOK_AHEAD = {"scheduled": "ZCARD ZMSCORE ZRANGE ZRANK", "upcoming": "HMGET HSTRLEN"}
 _LIVE = {"workers": "HDEL HGETALL HLEN HSET"}
+_LOOK = "EXISTS HGET HGETALL HLEN HMGET SISMEMBER SMEMBERS SSCAN XLEN XRANGE ZCARD ZCOUNT ZRANGE"
+_SERVER = "CLUSTER|NODES INFO TIME"
 
 ROLES = {
     "producer": Role(
@@ -64,10 +68,13 @@ ROLES = {
     "reader": Role(
         "run `rqttl metrics`, `stats`, `queue ls`, `queue show`, `topic show`, "
         "`policy ls`, `explain`, `doctor`, completion",
-        plain={
-            "*": "EXISTS HGET HGETALL HLEN HMGET SISMEMBER SMEMBERS SSCAN XLEN XRANGE ZCARD ZCOUNT ZRANGE",
-            "": "CLUSTER|NODES INFO TIME",
-        },
+        plain={"*": _LOOK, "": _SERVER},
+    ),
+    "viewer": Role(
+        "do all that a reader may; look at messages: `peek`, `message show`, `dead ls`, `show`, `report`",
+        "lookup peek",
+        {"*": f"{_LOOK} HSTRLEN ZMSCORE ZRANGEBYLEX ZRANK", "": _SERVER},
+        bound=True,
     ),
     "admin": Role(
         "do all that the others may; set policies, delete queues, purge, redrive, move single messages",
@@ -121,12 +128,13 @@ def rules(roles: Iterable[str], keyspace: Keyspace, *, redis: str = "7.0") -> tu
     read = {part for part, _ in plain if part} - written
     wider = read if redis == "6.2" and written else set()
     commands = {name for _, name in plain}
+    bound = all(ROLES[name].bound for name in names if ROLES[name].scripts)
     if scripts:
-        commands |= {"EVALSHA", "EXEC", "MULTI", "SCRIPT|LOAD", "TIME", "TYPE"}
+        calls = {f"EVALSHA|{one.sha}" for one in scripts} if bound else {"EVALSHA"}
+        commands |= {*calls, "EXEC", "MULTI", "SCRIPT|LOAD", "TIME", "TYPE"}
     # whoever may write its keys can call a script: without one of its commands it would stop half done
-    able = [
-        one for one in map(linker.load, linker.names()) if "*" in wider or written | wider >= {*one.keys[: one.least]}
-    ]
+    every = scripts if bound else map(linker.load, linker.names())
+    able = [one for one in every if "*" in wider or written | wider >= {*one.keys[: one.least]}]
     commands |= {name for one in able for name in inner(one)}
     rights = [f"~{keyspace.pattern(part)}" for part in _in_order(written)]
     rights += [f"{'~' if redis == '6.2' else '%R~'}{keyspace.pattern(part)}" for part in _in_order(read)]

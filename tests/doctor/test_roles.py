@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from functools import partial
 
 import pytest
@@ -11,6 +11,7 @@ from redis.exceptions import NoPermissionError
 
 from rqttl import Broker, Message
 from rqttl.doctor import examine
+from rqttl.inspector.dead_letters import DeadLetterFilter, DeadLetters
 from rqttl.metrics import collector
 from rqttl.protocol import scripts
 from rqttl.protocol.keys import Keyspace
@@ -181,16 +182,6 @@ def test_who_meets_a_topic_passes_on_what_waits_or_leaves_it_to_a_reaper(
     assert "news/x/gone" not in topic.bindings()
 
 
-def test_who_may_delete_no_queue_ends_no_subscription(broker: Broker, role: As) -> None:
-    topic = broker.declare_topic("news")
-    topic.subscribe("eu")
-
-    with pytest.raises(NoPermissionError):
-        role("producer").topic("news").unsubscribe("eu")
-
-    assert topic.bindings() == {"news/eu": []}
-
-
 def test_who_sends_and_who_reaps_make_the_missing_target_of_a_forward(broker: Broker, role: As) -> None:
     queue, target = broker.declare_queue("q", forward_to="q/next"), broker.queue("q/next")
 
@@ -216,6 +207,41 @@ def test_an_exporter_reads_and_changes_nothing(client: redis.Redis, broker: Brok
     assert exporter.stats(["orders"], sweep=False)["orders"].ready == 1
     assert exporter.queue("orders").explain().exists
     assert everything(client) == before
+
+
+@pytest.fixture
+def looked_at(broker: Broker) -> Broker:
+    """`orders` with messages in all states, two letters in `orders/dead`, and `idle`, which looking keeps alive."""
+    broker.declare_queue("idle", expires="1h").enqueue(b"x")
+    dead = broker.declare_queue("orders/dead")
+    queue = broker.declare_queue("orders", dead_letter_rejected=dead.name)
+    queue.enqueue_many([Message(b"x", id=name, ttl="1h") for name in "abcde"])
+    *rejected, _, delayed = queue.receive_many(4)
+    queue.reject_many(rejected, "no such item")
+    delayed.nack("1h")
+    queue.enqueue(b"x", id="s", delay="1h")
+    return broker
+
+
+def views(broker: Broker) -> list[object]:
+    queue, dead = broker.queue("orders"), broker.queue("orders/dead")
+    letters = DeadLetters(dead, DeadLetterFilter(error="no *"), datetime.fromtimestamp(0, timezone.utc))
+    return [
+        *(queue.peek(state=state) for state in (None, "ready", "leased", "delayed", "scheduled")),
+        *(queue.message(id) for id in ("c", "d", "e", "s", queue.scheduled()[0].sequence)),
+        (sum(letters.select()), letters.left, letters.groups.to_json()),
+        (queue.messages("s"), dead.stats(sweep=False).ready, queue.options(), queue.explain(), broker.queues()),
+    ]
+
+
+def test_a_viewer_sees_all_messages_and_changes_none(client: redis.Redis, looked_at: Broker, role: As) -> None:
+    before, expected = everything(client), views(looked_at)
+    viewer = role("viewer")
+
+    assert views(viewer) == expected
+
+    assert everything(client) == before
+    assert [view.body for view in viewer.queue("idle").peek()] == [b"x"]
 
 
 def test_an_admin_sets_policies_and_treats_letters_and_queues(broker: Broker, role: As) -> None:
@@ -245,7 +271,7 @@ def test_no_script_stops_half_done_under_a_role(broker: Broker, role: As, name: 
     assert [one for one in examine(role(name)) if one.check == "rights" and one.level == "problem"] == []
 
 
-@pytest.mark.parametrize("name", ["producer", "consumer", "reaper"])
+@pytest.mark.parametrize("name", ["producer", "consumer", "reaper", "viewer"])
 def test_the_doctor_names_the_role_of_a_user_and_asks_for_nothing_more(broker: Broker, role: As, name: str) -> None:
     broker.declare_queue("orders")
 
@@ -317,6 +343,7 @@ NOT_OWN = {
     "consumer": [*POLICIES, *SCHEDULED, *[*CALLS][3:5], *[*CALLS][11:20]],
     "reaper": POLICIES,
     "reader": [name for name in CALLS if name != "workers"],
+    "viewer": [name for name in CALLS if name not in ("workers", "peek")],
     "admin": [],
     "spark": [*CALLS],
 }
@@ -338,6 +365,8 @@ def test_what_is_not_a_roles_own_is_refused_before_it_writes(
     with node.client(username="half") as user:
         for words in foreign:
             refused(client, partial(user.execute_command, *words))
+        for one in {*scripts.names()} - {*ROLES[name].scripts.split()} if ROLES[name].bound else ():
+            refused(client, partial(user.evalsha, scripts.load(one).sha, 1, WORDS["META"]))
     for call in NOT_OWN[name]:
         refused(client, partial(CALLS[call], owned))
 
