@@ -41,11 +41,10 @@ class GetConfig(NamedTuple):  # each call makes one, and a named tuple costs the
 class GetConfigs:
     """Step: get the `QueueConfig` of several queues of one slot; those that the cache lacks in one round trip.
 
-    `fresh`: all of them. The answer is a dictionary with the queues in this order; one that does not exist has `None`.
+    The answer is a dictionary with the queues in this order; a queue that does not exist has `None`.
     """
 
     queues: Sequence[str]
-    fresh: bool = False
 
 
 @dataclass(frozen=True, slots=True)

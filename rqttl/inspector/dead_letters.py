@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
+from fnmatch import translate
 from typing import TYPE_CHECKING, Any, Literal
 
 from rqttl.inspector.message_view import header_text
@@ -23,9 +25,18 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 #: The last millisecond of a sequence.
 _LAST_MS = 10**13 - 1
 #: The aspects by which dead letters can be counted.
-ASPECTS = ("source", "reason", "hour", "queue")
+ASPECTS = ("source", "reason", "hour", "queue", "error")
 #: A time, or an age.
 When = datetime | timedelta
+#: The longest text of an error, and what differs from one death to the next of the same error: quoted words, ids that
+#: hold digits in hexadecimal or between letters, and numbers.
+LONGEST_ERROR = 200
+_VARIES = re.compile(
+    r"""(?<!\w)(?:'[^']*'|"[^"]*"|`[^`]*`)(?!\w)"""
+    r"|\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"
+    r"|\b0x[0-9a-fA-F]+|\b(?=[a-fA-F]*\d)[0-9a-fA-F]{8,}\b|\b(?=\w{8})[^\W\d]*\d+[^\W\d]+\d\w*"
+    r"|\d+(?:[.,:]\d+)*|\*"
+)
 
 
 def pages(queue: Queue, since: datetime | None = None, state: State | None = None) -> Iterator[list[MessageView]]:
@@ -54,6 +65,19 @@ def died_at(message: MessageView) -> datetime:
     return message.deaths[0].last_at if message.deaths else message.enqueued_at
 
 
+def _first_line(description: str | None) -> str:
+    return next(iter((description or "").strip().splitlines()), "")
+
+
+def error_of(message: MessageView) -> str:
+    """The error of the latest death, alike for deaths of one cause; empty without a description.
+
+    It is the first line of the description, with `…` for numbers, ids, quoted words and `*`, cut to 200 characters.
+    """
+    line = _first_line(message.deaths[0].description) if message.deaths else ""
+    return _VARIES.sub("…", line)[:LONGEST_ERROR]
+
+
 def _has_header(message: MessageView, name: str, expected: str) -> bool:
     """Return whether a message has this header. A value that is no text is compared as people see it."""
     if name not in message.headers:
@@ -68,7 +92,11 @@ def _as_time(when: When | None, now: datetime) -> datetime | None:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterFilter:
-    """Conditions on the latest death, the headers and the id of a message. One that never died does not match."""
+    """Conditions on the latest death, the headers and the id of a message. One that never died does not match.
+
+    `error` is the error as `error_of` returns it, or the whole first line of the description; `*` in it stands for any
+    characters. An empty one selects deaths without a description.
+    """
 
     sources: frozenset[str] = frozenset()
     reasons: frozenset[str] = frozenset()
@@ -76,6 +104,7 @@ class DeadLetterFilter:
     newer_than: When | None = None
     headers: tuple[tuple[str, str], ...] = ()
     ids: frozenset[str] = frozenset()
+    error: str | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -94,6 +123,11 @@ class DeadLetterFilter:
     def at(self, now: datetime) -> Callable[[MessageView], bool]:
         """A function that tells whether a message matches; ages count from `now`."""
         before, since = _as_time(self.older_than, now), _as_time(self.newer_than, now)
+        # of what `fnmatch` knows only `*` is special here; its patterns do not run away as `.*` of `re` does
+        pattern = re.compile(translate(re.sub(r"([?\[])", r"[\1]", self.error or "")))
+
+        def has_error(message: MessageView) -> bool:
+            return any(map(pattern.match, (error_of(message), _first_line(message.deaths[0].description))))
 
         def matches(message: MessageView) -> bool:
             if not message.deaths:
@@ -106,6 +140,7 @@ class DeadLetterFilter:
                 and (before is None or death.last_at < before)
                 and (since is None or death.last_at >= since)
                 and all(_has_header(message, name, value) for name, value in self.headers)
+                and (self.error is None or has_error(message))
             )
 
         return matches
@@ -126,9 +161,13 @@ class DeadLetterGroup:
 
 
 class DeadLetterCounts:
-    """Messages counted by the source and the reason of their latest death, by its hour in UTC, and by queue."""
+    """Messages counted by the source and the reason of their latest death, by its hour in UTC, and by queue.
 
-    def __init__(self) -> None:
+    With `errors` they are also counted by the error of that death; see `error_of`.
+    """
+
+    def __init__(self, *, errors: bool = False) -> None:
+        self._errors: Counter[str] | None = Counter() if errors else None
         self._groups: dict[tuple[str, str] | None, DeadLetterGroup] = {}
         self._hours: Counter[datetime] = Counter()
         self._queues: Counter[str] = Counter()
@@ -148,6 +187,8 @@ class DeadLetterCounts:
         group.oldest, group.newest = min(group.oldest, died), max(group.newest, died)
         self._hours[died.replace(minute=0, second=0, microsecond=0)] += 1
         self._queues[message.queue] += 1
+        if self._errors is not None:
+            self._errors[error_of(message)] += 1
 
     def total(self, field: Literal["count", "leased", "delayed", "size"] = "count") -> int:
         """The number of messages, or the bytes of their bodies (`size`)."""
@@ -183,10 +224,12 @@ class DeadLetterCounts:
         return dict(sorted(self._hours.items()))
 
     def by(self, aspect: str) -> list[tuple[str, int]]:
-        """The number of messages of each source, reason or queue, the largest first."""
-        counts: Counter[str] = self._queues if aspect == "queue" else Counter()
-        for group in self._groups.values() if aspect != "queue" else ():
-            counts[str(getattr(group, aspect))] += group.count
+        """The number of messages of each source, reason, queue or error, the largest first."""
+        counts = {"queue": self._queues, "error": self._errors}.get(aspect)
+        if counts is None:
+            counts = Counter()
+            for group in self._groups.values():
+                counts[str(getattr(group, aspect))] += group.count
         return sorted(counts.items(), key=lambda row: (-row[1], row[0]))
 
 

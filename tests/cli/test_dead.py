@@ -157,6 +157,11 @@ FILTERS: dict[tuple[str, ...], set[str]] = {
     ("--header", "region=eu", "--header", "attempt=3"): {"order-1"},
     ("--header", "region="): set(),
     ("--header", "region=eu", "--source", "orders"): {"order-1"},
+    ("--error", "no such item"): {"order-1", "order-2"},
+    ("--error", "no*", "--header", "region=us"): {"order-2"},
+    ("--error", "no such"): set(),
+    ("--error", ""): set(LETTERS) - {"order-1", "order-2"},
+    ("--error", "*"): set(LETTERS),
 }
 
 
@@ -166,8 +171,9 @@ def test_filters_select_letters(run_clocked: Run, letters: Queue, words: tuple[s
 
     assert set(printed(run_clocked, *words)) == FILTERS[words]
 
+    planned = json.loads(run_clocked("dead", "purge", "orders/dead", "--dry-run", "--json", *words).stdout)
     answer = json.loads(run_clocked("dead", "purge", "orders/dead", "--yes", "--json", *words).stdout)
-    assert answer["purged"] == len(FILTERS[words])
+    assert planned["would_purge"] == answer["purged"] == len(FILTERS[words])
     assert ids(letters) == [one for one in (*LETTERS, "by hand") if one not in FILTERS[words]]
 
 

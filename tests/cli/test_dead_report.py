@@ -107,6 +107,24 @@ def test_the_tables_come_once_and_in_the_order_that_was_asked_for(run_clocked: R
     assert "'--by'" in run_clocked("dead", "report", "orders/dead", "--by", "day").stderr
 
 
+def test_letters_of_one_error_are_one_row_that_selects_them(run: Run, broker: Broker) -> None:
+    queue = broker.declare_queue("orders", dead_letter="dead")
+    queue.enqueue_many([b"x"] * 5)
+    texts = ("KeyError: 'a-1'", "KeyError: 'b'\nmore", "KeyError: 'a-1' [red]*", "\x1b[31m", None)
+    for delivery, why in zip(queue.receive_many(5), texts, strict=True):
+        delivery.reject(why)
+
+    result = run("dead", "report", "dead", "--by", "error")
+    counts = {"KeyError: …": 2, "(none)": 1, "KeyError: … [red]…": 1, "\\x1b[…m": 1}
+    assert table(result.stdout, "error") == counts
+    rows = json.loads(run("dead", "report", "dead", "--by", "error", "--json").stdout)["by"]["error"]
+    assert [row["count"] for row in rows] == [2, 1, 1, 1]
+    for row in rows:
+        words = ("dead", "redrive", "dead", "--error", row["error"])
+        planned = json.loads(run(*words, "--dry-run", "--json").stdout)["would_redrive"]
+        assert planned == json.loads(run(*words, "--yes", "--json").stdout)["redriven"] == row["count"]
+
+
 @pytest.mark.parametrize(
     "words, count",
     [
@@ -114,6 +132,7 @@ def test_the_tables_come_once_and_in_the_order_that_was_asked_for(run_clocked: R
         (("--reason", "rejected", "--reason", "maxlen"), 3),
         (("--header", "region=eu"), 4),
         (("--source", "mails", "--header", "region=us"), 0),
+        (("--error", "no such*"), 2),
     ],
 )
 def test_only_what_the_filters_mean_is_counted(

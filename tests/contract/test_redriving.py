@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from rqttl import InvalidInput, Message, QueueNotFound, RedriveResult
+from rqttl.inspector.dead_letters import DeadLetterFilter, DeadLetters
 from rqttl.testing.fake import ClockedBroker
 from tests.contract.clocked import START, Clocked, at
 from tests.contract.looks import bodies, dead, dropped, letters, one, places, ready, taken
@@ -34,6 +35,19 @@ def test_a_letter_keeps_its_id_its_headers_its_type_and_its_deaths(clocked: Cloc
     assert delivery.deaths == before.deaths
     assert [death.reason for death in delivery.deaths] == ["rejected"]
     assert (delivery.delivery_count, delivery.enqueued_at) == (1, at(5))
+
+
+def test_letters_of_one_error_go_back_as_the_selection_says_and_no_others(clocked: Clocked) -> None:
+    queue, dead_ones = clocked.declare_queue("q", dead_letter="d"), clocked.queue("d")
+    queue.enqueue_many([b"1", b"2", b"3"])
+    for delivery, why in zip(queue.receive_many(3), ("E: 17", "E: 18", "F"), strict=True):
+        delivery.reject(why)
+
+    chosen = DeadLetters(dead_ones, DeadLetterFilter(error="E: …"), clocked.server_time())
+    assert (sum(chosen.select()), chosen.left, len(bodies(dead_ones))) == (3, 2, 3)
+
+    assert sum(chosen.redrive()) == 2
+    assert (taken(queue), bodies(dead_ones)) == ([b"1", b"2"], [b"3"])
 
 
 @pytest.mark.spec("A-117")

@@ -1,6 +1,7 @@
 """Letters: pages, filters, groups and counts, without a command."""
 
 from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
 
 import pytest
 import redis
@@ -9,8 +10,9 @@ from rqttl import Broker, Message
 from rqttl.checks import is_pattern
 from rqttl.errors import InvalidName, QueueNotFound
 from rqttl.inspector import dead_letters
-from rqttl.inspector.dead_letters import DeadLetterFilter, DeadLetters, pages
+from rqttl.inspector.dead_letters import DeadLetterFilter, DeadLetters, error_of, pages
 from rqttl.inspector.queues import existing_names, plain_names, running_reapers, select_names, take_snapshot
+from rqttl.types import Death, MessageView
 
 
 def test_pages_have_every_message_once_and_shrink_for_large_bodies(
@@ -47,6 +49,46 @@ def test_who_stops_between_two_batches_goes_on_there_and_what_came_later_stays(
     assert (letters.left, letters.done) == (0, 4)
     assert [message.body for message in source.peek()] == [b"0", b"1"]
     assert [message.body for message in dead.peek()] == [b"late"]
+
+
+#: Descriptions, with their errors.
+ERRORS = {
+    None: "",
+    " \n ": "",
+    "\n  ValueError: no order\nTraceback": "ValueError: no order",
+    "ValueError: order 17 has no price": "ValueError: order … has no price",
+    "no 'a b', \"c\" or `d` in order-12": "no …, … or … in order-…",
+    "can't open it's 'unclosed": "can't open it's 'unclosed",
+    "[Errno 111] 10.0.0.1:6379 after 3.5s": "[Errno …] … after …s",
+    "<Sink at 0x7f3cAB> deadbeef1 01ARZ3NDEKTSV4RRFF": "<Sink at …> … …",
+    "550e8400-e29b-41d4-abcd-abcdefabcdef": "…",
+    "S3UploadError: facade": "S…UploadError: facade",
+    "2 * 3": "… … …",
+    "x" * 300: "x" * 200,
+}
+
+
+def dead_letter(description: str | None) -> MessageView:
+    at = datetime.fromtimestamp(0, timezone.utc)
+    death = Death("q", "rejected", 1, at, at, at, None, 1, description)
+    return MessageView("a", "1-1", "dead", "ready", None, b"", {}, "", at, None, 0, (death,))
+
+
+@pytest.mark.parametrize("description", ERRORS)
+def test_an_error_is_alike_for_deaths_of_one_cause_and_selects_them(description: str | None) -> None:
+    letter = dead_letter(description)
+    error = error_of(letter)
+
+    assert error == ERRORS[description]
+    assert DeadLetterFilter(error=error).at(letter.enqueued_at)(letter)
+
+
+@pytest.mark.parametrize("text", ["E: [a?] 5\\", "E: [a?] …\\", "*[a?]*", "*"])
+def test_a_filter_takes_an_error_whole_or_with_stars(text: str) -> None:
+    letter = dead_letter("E: [a?] 5\\\nmore")
+    assert DeadLetterFilter(error=text).at(letter.enqueued_at)(letter)
+    for other in ("E: [a?] 6\\", "E:", "e: *", "E: ?a??*", "*more", "", "*a" * 2_000):
+        assert not DeadLetterFilter(error=other).at(letter.enqueued_at)(letter)
 
 
 NAMES = ("mails", "orders.eu", "orders.us")

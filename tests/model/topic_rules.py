@@ -42,8 +42,7 @@ class TopicRules(PolicyRules):
         if there is not None and there.adopted and there.bindings is None:
             self.remove(who, TOPIC)
             self.compare()
-        kept = {} if there is None else there.declared
-        declared = {name: value for name, value in kept.items() if name != "forward_to"}
+        declared = {} if there is None else there.declared
         self._declare(who, TOPIC, declared, is_topic=True)
         self.compare()
 

@@ -310,9 +310,9 @@ def purge(settings: Settings, **options: Any) -> None:
     Only ready ones go. Leased and delayed ones stay, as do messages that
     never died, and those that arrive after the count.
 
-    Those that --id, --source, --reason or --header chooses count as handled.
-    Those that only their age chooses, or nothing, count as lost: a stream of
-    Spark that has not read them reports it.
+    Those that --id, --source, --reason, --header or --error chooses count as
+    handled. Those that only their age chooses, or nothing, count as lost: a
+    stream of Spark that has not read them reports it.
     """
     action = Action("purge", "purged", "removed", **options)
     with settings.using() as broker:

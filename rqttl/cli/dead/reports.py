@@ -70,6 +70,11 @@ def _read_when(value: str) -> When:
 _WHEN = Read("when", _read_when)
 _OPTIONS = (
     click.option(
+        "--error",
+        metavar="TEXT",
+        help="Only dead letters with this error, as `dead report --by error` has it; * stands for any characters.",
+    ),
+    click.option(
         "--header",
         "headers",
         multiple=True,
@@ -110,7 +115,7 @@ def filters(command: F) -> F:
     @functools.wraps(command)
     def filtered(*args: Any, **options: Any) -> Any:
         fields: dict[str, Any] = {name: frozenset(options.pop(name, ())) for name in ("sources", "reasons", "ids")}
-        fields |= {name: options.pop(name) for name in ("older_than", "newer_than", "headers")}
+        fields |= {name: options.pop(name) for name in ("error", "older_than", "newer_than", "headers")}
         return command(*args, wanted=DeadLetterFilter(**fields), **options)
 
     return params.with_options(*reversed(_OPTIONS))(filtered)  # type: ignore[return-value]  # for click it is the same
@@ -168,7 +173,7 @@ def refuse_missing(queue: str, ids: Iterable[str]) -> None:
     default=DEFAULT,
     help="Print a table of this; may be repeated.  [default: source, reason and hour]",
 )
-@params.limit_option(20, "Sources and queues that a table names at most.")
+@params.limit_option(20, "Sources, queues and errors that a table names at most.")
 @filters
 @params.utc_flag
 @params.json_flag
@@ -188,8 +193,8 @@ def report(
     (with *, ? and [...]), by their latest deaths. Hours are those of UTC; if
     there are many, they are counted by day, month or year instead.
 
-    The command leases and changes nothing. --json has every source and queue,
-    and every hour in which messages died.
+    The command leases and changes nothing. --json has every source, queue and
+    error, and every hour in which messages died.
     """
     aspects = tuple(dict.fromkeys(aspects))
     with settings.looking() as broker:
@@ -199,7 +204,7 @@ def report(
         else:
             for name in names:
                 broker.queue(name).options()  # raises if it does not exist, before anything is read
-        counts, never_died = _count(broker, names, wanted, may_vanish=set(names) - set(queues))
+        counts, never_died = _count(broker, names, wanted, set(names) - set(queues), errors="error" in aspects)
         now = broker.server_time()
         for name in names:
             if name in queues:
@@ -212,10 +217,10 @@ def report(
 
 
 def _count(
-    broker: Broker, names: Sequence[str], wanted: DeadLetterFilter, may_vanish: set[str]
+    broker: Broker, names: Sequence[str], wanted: DeadLetterFilter, may_vanish: set[str], *, errors: bool
 ) -> tuple[DeadLetterCounts, int]:
     """Count the dead letters that match, and all messages that never died."""
-    counts, never_died, now = DeadLetterCounts(), 0, broker.server_time()
+    counts, never_died, now = DeadLetterCounts(errors=errors), 0, broker.server_time()
     matches, since = wanted.at(now), wanted.since(now)
     with output.Progress() as progress:
         for name in names:
@@ -297,7 +302,7 @@ def count_times(hours: Mapping[datetime, int]) -> tuple[str, list[Row]]:
 def first_rows(rows: list[Row], limit: int) -> list[Row]:
     """The first `limit` rows, and one row for all others together."""
     others = rows[limit:]
-    first = [(text.escape(name), n) for name, n in rows[:limit]]
+    first = [(text.escape(name) or "(none)", n) for name, n in rows[:limit]]
     return [*first, (f"({text.plural(len(others), 'other')})", sum(n for _, n in others))] if others else first
 
 
