@@ -15,7 +15,7 @@ UNMATCHED = {"unmatched": True}
 class Routes:
     """The bindings of the topics of a deployment."""
 
-    def __init__(self, topics: Iterable[str] = ()) -> None:
+    def __init__(self, topics: Iterable[str]) -> None:
         self._bound: dict[str, dict[str, list[Rule]]] = {topic: {} for topic in topics}
 
     def bind(
@@ -40,12 +40,8 @@ class Routes:
             notes.left_out(setting, source, "here 'not' holds for a message without the header, too")
 
     def deployed(self, queues: Mapping[str, Mapping[str, object]]) -> dict[str, Mapping[str, object]]:
-        """The queues, and the topics with their bindings to queues of the import."""
-        names = {*queues, *self._bound}
+        """The queues and topics, each topic with its bindings."""
         return {**queues} | {
-            topic: {
-                **queues.get(topic, {}),
-                "bindings": {name: check_filter(rules) for name, rules in bound.items() if name in names},
-            }
+            topic: {**queues.get(topic, {}), "bindings": {name: check_filter(rules) for name, rules in bound.items()}}
             for topic, bound in self._bound.items()
         }

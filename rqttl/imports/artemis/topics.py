@@ -34,7 +34,7 @@ def routed(
     queues: Sequence[BrokerQueue], topics: set[str], diverts: Sequence[Node], policies: Policies, notes: Notes
 ) -> dict[str, Mapping[str, object]]:
     """The queues and topics of the import, with bindings and forwards."""
-    routes = Routes(topics)
+    routes = Routes(sorted(topics))
     for node in diverts:
         _divert(node, queues, policies, notes.about(f"{node.name} {node.attributes.get('name', '')!r}"))
     for queue in queues:
