@@ -36,7 +36,7 @@ def subscribe(
     _check_room(config, queue)
     known = yield from config_if_exists(keyspace, queue)
     if known is None:
-        yield from unbind_gone(keyspace, topic, queue)  # else the filter of an older queue of this name would stay
+        yield from unbind_gone(keyspace, topic, [queue])  # else the filter of an older queue of this name would stay
     if arguments.keys().isdisjoint(("expires", "auto_delete_on_idle")):
         inherited = config.options if known is None else known.declared
         arguments["auto_delete_on_idle"] = written("auto_delete_on_idle", inherited.auto_delete_on_idle)
@@ -51,11 +51,11 @@ def subscribe(
 def unsubscribe(keyspace: Keyspace, topic: str, name: str) -> Flow[int]:
     """See `Topic.unsubscribe`."""
     queue = subscription(topic, name)
-    was_bound = yield from unbind(keyspace, topic, queue)
-    try:
+    yield from _topic(keyspace, topic)
+    try:  # first, as a user may lack the right; it unbinds the queue
         return (yield from queues.delete(keyspace, queue, if_unused=False, if_empty=False))
     except QueueNotFound:
-        if not was_bound:
+        if not (yield from unbind(keyspace, topic, queue)):
             raise
         return 0
 

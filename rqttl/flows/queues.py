@@ -401,7 +401,7 @@ class Memory:
         return config
 
     def _configs(self, step: GetConfigs) -> dict[str, QueueConfig | None] | Flow[dict[str, QueueConfig | None]]:
-        found = {name: self.configs.get(name) for name in step.queues}
+        found = {name: None if step.fresh else self.configs.get(name) for name in step.queues}
         return self._read_configs(found) if None in found.values() else found
 
     def _read_configs(self, found: dict[str, QueueConfig | None]) -> Flow[dict[str, QueueConfig | None]]:
@@ -412,7 +412,9 @@ class Memory:
             if type(answer) is not Refused:
                 found[name] = config = config_of(self._keyspace, name, answer)
                 self.configs.put(name, config)
-            elif answer.code != "not_found":
+            elif answer.code == "not_found":
+                self.configs.pop(name, None)
+            else:
                 with suppress(QueueNotFound):
                     found[name] = yield GetConfig(name, fresh=True)  # this step deletes a queue at its end
         return found
@@ -430,5 +432,5 @@ class Memory:
         topic = step.queue.rpartition("/")[0]
         if topic and not step.stays_bound:
             with suppress(DataDamaged):  # the queue is deleted, whatever stands in another record
-                yield from topics.unbind_gone(self._keyspace, topic, step.queue)
+                yield from topics.unbind_gone(self._keyspace, topic, [step.queue])
         return (yield from registry.unregister(self._keyspace, step.queue))

@@ -41,10 +41,11 @@ class GetConfig(NamedTuple):  # each call makes one, and a named tuple costs the
 class GetConfigs:
     """Step: get the `QueueConfig` of several queues of one slot; those that the cache lacks in one round trip.
 
-    The answer is a dictionary with the queues in this order; a queue that does not exist has `None`.
+    `fresh`: all of them. The answer is a dictionary with the queues in this order; one that does not exist has `None`.
     """
 
     queues: Sequence[str]
+    fresh: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ acts on every call that begins after it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
@@ -107,13 +107,9 @@ class _Sending:
 
         A bound queue that is gone is unbound. The target of `forward_to` is made, as that of a dead letter.
         """
-        gone = []
-        for name in names:
-            try:
-                yield GetConfig(name, fresh=True)
-            except QueueNotFound:
-                gone.append(name)
-                yield from unbind_gone(self._keyspace, self._config.name, name)
+        configs: dict[str, QueueConfig | None] = yield GetConfigs(names, fresh=True)
+        gone = [name for name, config in configs.items() if config is None]
+        yield from unbind_gone(self._keyspace, self._config.name, gone)
         self._config = yield GetConfig(self._config.name, fresh=True)
         if (target := self._config.options.forwards_to) in gone:
             yield Register(target)
@@ -254,6 +250,8 @@ class _Publication(_Sending):
         self._results: list[Receipt | QueueFull] = []
         #: The messages that a full queue has refused, by their places.
         self._refused: dict[int, QueueFull] = {}
+        #: The most messages of the next call: few where others are likely to be refused, too.
+        self._most = BATCH
         self._rounds = 0
 
     def run(self) -> Flow[list[Receipt | QueueFull]]:
@@ -279,7 +277,7 @@ class _Publication(_Sending):
     def _send(self, place: int) -> Flow[None]:
         """Send as many messages from `place` on as one call stores; or learn why it does not."""
         end = min([other for other in self._refused if other > place], default=place + BATCH)
-        found = [self._config.bindings.find(headers) for headers in self._headers[place : min(end, place + BATCH)]]
+        found = [self._config.bindings.find(headers) for headers in self._headers[place : min(end, place + self._most)]]
         count = fitting(found, self._sizes[place:])
         queues = yield from self._look_up({name for names in found[:count] for name in names})
         if queues is None:
@@ -301,9 +299,13 @@ class _Publication(_Sending):
         if type(answer) is not Refused:
             strongest = max((self._config, *queues.values()), key=_durability)
             self._note(of_answer(self._config, answer), strongest)
+            self._most = min(BATCH, 4 * self._most)
         elif answer.code == "full":
             name, limit = answer.details[0].decode(), answer.details[1].decode()
-            self._refuse(found[:count], place, int(answer.details[2]) - 1, queues[name], limit)
+            first = int(answer.details[2]) - 1
+            known = len(self._refused)
+            self._refuse(found[:count], place, first, queues[name], limit)
+            self._most = min(BATCH, max(first, 4 * (len(self._refused) - known)))
         elif answer.code == "behind":
             self._rounds += 1
             yield from self._pass_on(place)
@@ -322,11 +324,12 @@ class _Publication(_Sending):
 
         The later ones for it would be refused, too, unless one takes less room, is a duplicate or dies at once.
         """
-        all_alike = limit == "max_length" and not (self._window or self._config.window or queue.window)
-        for number, names in enumerate(found[first:] if all_alike else found[first : first + 1], place + first):
-            ttl = self._packed[number][0].ttl
-            may_die = ttl == b"+0" or ttl[:1] == b"@"
-            if queue.name in names and (number == place + first or not may_die):
+        may_be_known = bool(self._window or self._config.window or queue.window)
+        least = 0 if limit == "max_length" else len(self._packed[place + first][1])
+        for number, names in enumerate(found[first:], place + first):
+            (ttl, *_), body = self._packed[number]
+            may_pass = may_be_known or ttl == b"+0" or ttl[:1] == b"@" or len(body) < least
+            if queue.name in names and (number == place + first or not may_pass):
                 self._refused[number] = QueueFull(queue.name, limit, queue.options.number(limit) or 0)
 
     def _let_wait(self, end: int) -> Flow[None]:
@@ -452,16 +455,17 @@ def rebind(keyspace: Keyspace, config: QueueConfig, bindings: Mapping[str, list[
     return True
 
 
-def unbind_gone(keyspace: Keyspace, topic: str, queue: str) -> Flow[None]:
-    """Remove the binding of a queue that does not exist. One that was made again meanwhile stays bound.
+def unbind_gone(keyspace: Keyspace, topic: str, queues: Collection[str]) -> Flow[None]:
+    """Remove the bindings of those queues that do not exist. One that was made again meanwhile stays bound.
 
     Who binds a queue changes the version of the topic, also if it is bound already. So this removes no binding of a
     queue that was made, and bound, after the look-up.
     """
-    while True:
+    while queues:
         config = yield from config_if_exists(keyspace, topic)
         bindings = (config and config.declared.bindings) or {}
-        if config is None or queue not in bindings or (yield from config_if_exists(keyspace, queue)):
-            return
-        if (yield from rebind(keyspace, config, {name: rules for name, rules in bindings.items() if name != queue})):
+        bound = [name for name in queues if name in bindings]
+        found: dict[str, QueueConfig | None] = yield GetConfigs(bound, fresh=True)
+        kept = {name: rules for name, rules in bindings.items() if found.get(name, config)}
+        if config is None or len(kept) == len(bindings) or (yield from rebind(keyspace, config, kept)):
             return

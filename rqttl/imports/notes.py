@@ -212,10 +212,7 @@ class NameTable:
 
     @classmethod
     def of(cls, sources: Iterable[str], longest: int = MAX_NAME, taken: Iterable[str] = ()) -> NameTable:
-        """Translate distinct names. A name that rqttl allows stays. Translations that meet another name are refused.
-
-        So is one that is `taken` by a queue or a topic of the file.
-        """
+        """Translate distinct names. One that rqttl allows stays. One that meets another or a `taken` one is refused."""
         others = frozenset(taken)
         translations = {source: translate(source, longest) for source in sources}
         uses = Counter(translations.values())

@@ -27,12 +27,9 @@ _READ = frozenset({"type", "name", "properties", "resources", "condition"})
 _DUPLICATES, _WINDOW = "requiresDuplicateDetection", "duplicateDetectionHistoryTimeWindow"
 _EXPIRED, _DEAD, _FORWARD = "deadLetteringOnMessageExpiration", "forwardDeadLetteredMessagesTo", "forwardTo"
 _IDLE = "autoDeleteOnIdle"
-_QUEUE, _TOPIC, _SUBSCRIPTION, _RULE = _READ_KINDS = (
-    "namespaces/queues",
-    "namespaces/topics",
-    "namespaces/topics/subscriptions",
-    "namespaces/topics/subscriptions/rules",
-)
+_QUEUE, _TOPIC, _SUBSCRIPTION = "namespaces/queues", "namespaces/topics", "namespaces/topics/subscriptions"
+_RULE = f"{_SUBSCRIPTION}/rules"
+_NO_RULES = "it gets no messages: add its rules, which `az servicebus topic subscription rule list` prints"
 #: System properties of a message, by their names in small letters, as headers.
 _HEADERS = {
     name.lower(): name
@@ -94,7 +91,7 @@ class _Namespace:
             self.names |= {key: table.names[source] for key, source in sources.items() if source in table.names}
         routes = Routes(name for key, name in self.names.items() if key[0] == _TOPIC)
         with_rules = {_parent(key) for key in self.entities}
-        for key, one in sorted(self.entities.items(), key=lambda item: _READ_KINDS.index(item[0][0])):
+        for key, one in sorted(self.entities.items(), key=lambda item: item[0][0]):  # topics come first
             about = notes.about(one.subject)
             parent = self.names.get(_parent(key), "")
             if key[0] in (_SUBSCRIPTION, _RULE) and not parent:
@@ -103,15 +100,10 @@ class _Namespace:
                 _bind(one, routes, parent, about)
             elif name := tables[key[0]].take(self._source(key), one.word, about):
                 _Entity(one, name, self, about).read()
-                if (options := about.queue(name)) is None:
-                    del self.names[key]
-                    continue
-                self.queues[name] = options
+                options = about.queue(name)
+                self.queues |= {} if options is None else {name: options}
                 if key[0] == _SUBSCRIPTION and key not in with_rules and "id" in one.body:  # Service Bus wrote it
-                    text = (
-                        "it gets no messages: add its rules, which `az servicebus topic subscription rule list` prints"
-                    )
-                    about.lost("rules", None, text)
+                    about.lost("rules", None, _NO_RULES)
                 elif key[0] == _SUBSCRIPTION and key not in with_rules:
                     routes.bind(parent, name, lambda: None, about, "rules")
         return routes.deployed(self.queues)
@@ -241,7 +233,7 @@ def _sort(resource: _Resource, by_name: dict[str, _Namespace], notes: Notes) -> 
     if kind == "namespaces":
         about.taken("name", name, "a deployment of its own")
         _note_rest(resource, _READ - {"properties"}, about)
-    elif kind in _READ_KINDS:
+    elif kind in (_QUEUE, _TOPIC, _SUBSCRIPTION, _RULE):
         if first := namespace.entities.get(key):
             rule = f"expected each {resource.word} once: {first.place} has this name, too"
             raise InvalidImport(at(resource.place, "name"), rule)
@@ -342,7 +334,8 @@ class _Entity:
             if key not in properties:
                 notes.take(option, default, key, None, because="the default of Service Bus")
         if self.kind == _SUBSCRIPTION:
-            idle = self.namespace.queues[self.name.rpartition("/")[0]].get("auto_delete_on_idle")
+            topic = self.namespace.queues.get(self.name.rpartition("/")[0], {})
+            idle = topic.get("auto_delete_on_idle")
             if idle and "auto_delete_on_idle" not in notes.options:
                 because = "that of its topic; time without a receive counts, whatever arrives"
                 notes.take("auto_delete_on_idle", idle, _IDLE, properties.get(_IDLE), because=because)

@@ -46,8 +46,7 @@ def read_sql(text: str, header: Callable[[Sequence[str]], str]) -> list[Rule]:
         return f" c{len(conditions) - 1} "
 
     def rules_of(node: ast.expr, *, no: bool = False) -> list[Rule]:
-        """Behind NOT (`no`), AND and OR change places."""
-        if isinstance(node, ast.UnaryOp):
+        if isinstance(node, ast.UnaryOp):  # behind NOT, AND and OR change places
             return rules_of(node.operand, no=not no)
         if isinstance(node, ast.BoolOp):
             parts = [rules_of(one, no=no) for one in node.values]

@@ -129,9 +129,8 @@ class Registry:
             with suppress(QueueNotFound), self._refusals_logged("options of queues cannot be read"):
                 config: QueueConfig = yield GetConfig(queue)
                 targets |= config.options.targets()
-                for name in config.options.bindings or ():
-                    if name not in self.queues:
-                        yield from topics.unbind_gone(self._keyspace, queue, name)
+                gone = [name for name in config.options.bindings or () if name not in self.queues]
+                yield from topics.unbind_gone(self._keyspace, queue, gone)
         entered = yield from self._register((yield from self._read(sorted(targets - listed), ("version",))))
         with self._refusals_logged("options in force do not follow the policies"):
             yield from self._reconcile(entered)

@@ -213,11 +213,11 @@ def test_a_full_queue_refuses_a_batch_in_one_call_and_takes_what_has_room(clocke
 
     refused = topic.enqueue_many([Message(b"2", subject="a")] * 200)
     [_, dead_at_once] = topic.enqueue_many([Message(b"2", subject="a"), Message(b"3", subject="a", ttl=0)])
-    sizes = topic.enqueue_many([Message(body, subject="b") for body in (b"22", b"2", b"3")])
+    sizes = topic.enqueue_many([Message(body, subject="b") for body in (b"22", b"2", *[b"3"] * 200)])
 
     assert (called[:1], len(called) < 10) == (["publish"], True)
     assert [type(one) for one in (*refused, dead_at_once)] == [QueueFull] * 200 + [Receipt]
-    assert [type(one) for one in sizes] == [QueueFull, Receipt, QueueFull]
+    assert [type(one) for one in sizes] == [QueueFull, Receipt, *[QueueFull] * 200]
     assert bodies(size) == [b"1", b"2"]
 
 
@@ -357,17 +357,25 @@ def test_nobody_receives_from_a_topic_and_the_error_says_where_its_messages_go(
 
 
 @pytest.mark.usefixtures("topic")
-@pytest.mark.parametrize("names", [["news", "q"], ["q", "news"]])
-def test_a_consumer_of_several_queues_logs_a_topic_at_the_start_and_goes_on(
-    clocked: Clocked, caplog: pytest.LogCaptureFixture, names: list[str]
+@pytest.mark.parametrize(
+    "names,what",
+    [
+        (["news", "q"], "is a topic, which passes its messages on: subscribe to it first"),
+        (["q", "news"], "is a topic, which passes its messages on: subscribe to it first"),
+        (["inbox", "q"], "forwards its messages: receive from 'q'"),
+    ],
+)
+def test_a_consumer_of_several_queues_logs_one_that_passes_on_at_the_start_and_goes_on(
+    clocked: Clocked, caplog: pytest.LogCaptureFixture, names: list[str], what: str
 ) -> None:
     queue = clocked.declare_queue("q")
-    queue.enqueue(b"x")
+    clocked.declare_queue("inbox", forward_to="q").enqueue(b"x")
+    [name] = {*names} - {"q"}
 
     def told() -> list[str]:
-        return [record.getMessage() for record in caplog.records if "news" in record.getMessage()]
+        return [message for message in caplog.messages if repr(name) in message]
 
-    expected = "queue 'news' is a topic, which passes its messages on: subscribe to it first; looking again every 5 s"
+    expected = f"queue '{name}' {what}; looking again every 5 s"
     with caplog.at_level(logging.WARNING), clocked.consume(names, prefetch=1, wait="1m") as deliveries:
         for delivery in deliveries:
             assert told() == [expected]
@@ -453,6 +461,28 @@ def test_the_binding_of_a_deleted_queue_goes_with_the_next_message_unless_it_is_
     assert bodies(eu) == [b"1", b"2"]
     if made_again:
         assert bodies(clocked.queue("news/x/y")) == [b"2"]
+
+
+@pytest.mark.parametrize("how", ["a message", "a reaper"])
+def test_the_bindings_of_all_queues_that_are_gone_go_in_one_change(
+    clocked: Clocked, topic: Topic, client: redis.Redis, how: str
+) -> None:
+    names = [f"news/x/{number}" for number in range(20)]
+    for name in names:
+        clocked.declare_queue(name)
+        topic.bind(name)
+    topic.enqueue(b"1")
+    for name in names[1:]:
+        Clocked(client).queue(name).delete()
+    called: list[str] = []
+    clocked.events.subscribe(lambda event: called.append(event.name), CommandEvent)
+
+    if how == "a message":
+        topic.enqueue(b"2")
+    else:
+        reap(clocked)
+
+    assert (called.count("update"), topic.bindings()) == (1, {names[0]: []})
 
 
 def test_a_client_learns_that_another_one_has_removed_a_binding_also_if_it_has_forgotten_the_queue(

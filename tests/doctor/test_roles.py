@@ -182,6 +182,16 @@ def test_who_meets_a_topic_passes_on_what_waits_or_leaves_it_to_a_reaper(
     assert "news/x/gone" not in topic.bindings()
 
 
+def test_who_may_delete_no_queue_ends_no_subscription(broker: Broker, role: As) -> None:
+    topic = broker.declare_topic("news")
+    topic.subscribe("eu")
+
+    with pytest.raises(NoPermissionError):
+        role("producer").topic("news").unsubscribe("eu")
+
+    assert topic.bindings() == {"news/eu": []}
+
+
 def test_who_sends_and_who_reaps_make_the_missing_target_of_a_forward(broker: Broker, role: As) -> None:
     queue, target = broker.declare_queue("q", forward_to="q/next"), broker.queue("q/next")
 

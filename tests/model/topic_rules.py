@@ -42,7 +42,8 @@ class TopicRules(PolicyRules):
         if there is not None and there.adopted and there.bindings is None:
             self.remove(who, TOPIC)
             self.compare()
-        declared = {} if there is None else there.declared
+        kept = {} if there is None else there.declared
+        declared = {name: value for name, value in kept.items() if name != "forward_to"}
         self._declare(who, TOPIC, declared, is_topic=True)
         self.compare()
 

@@ -128,10 +128,7 @@ def _shown(node: Node) -> str:
 
 
 def _read_addresses(section: Node | None, multicast: dict[str, Notes], notes: Notes) -> dict[str, list[BrokerQueue]]:
-    """The queues of `addresses`. Adds to the multicast addresses, each with its notes.
-
-    Raises `InvalidImport` for a queue or an address without a name.
-    """
+    """The queues of `addresses`. Adds multicast addresses. Raises `InvalidImport` for what has no name."""
     by_address: dict[str, list[BrokerQueue]] = {}
     names: set[str] = set()
     for node in section.children if section else ():

@@ -13,16 +13,13 @@ from rqttl.imports.source import at, member, objects, read
 
 _OPERATOR_POLICY = "operator_policy"
 #: Exchanges that every vhost has. The files do not list them.
-_BUILT_IN: dict[str, Mapping[str, Any]] = {
-    name: {"type": kind, "arguments": {}}
-    for name, kind in {
-        "amq.direct": "direct",
-        "amq.fanout": "fanout",
-        "amq.topic": "topic",
-        "amq.headers": "headers",
-        "amq.match": "headers",
-        "amq.rabbitmq.trace": "topic",
-    }.items()
+_BUILT_IN = {
+    "amq.direct": "direct",
+    "amq.fanout": "fanout",
+    "amq.topic": "topic",
+    "amq.headers": "headers",
+    "amq.match": "headers",
+    "amq.rabbitmq.trace": "topic",
 }
 #: Lists of objects that are noted as a whole, each with the words for one of them.
 _OBJECTS = {
@@ -87,7 +84,9 @@ class VHost:
     name: str
     queue_type: str = "classic"
     queues: dict[str, Queue] = field(default_factory=dict)
-    exchanges: dict[str, Mapping[str, Any]] = field(default_factory=lambda: dict(_BUILT_IN))
+    exchanges: dict[str, Mapping[str, Any]] = field(
+        default_factory=lambda: {name: {"type": kind, "arguments": {}} for name, kind in _BUILT_IN.items()}
+    )
     bindings: list[Binding] = field(default_factory=list)
     policies: dict[str, SourcePolicy] = field(default_factory=dict)
     operator_policies: dict[str, SourcePolicy] = field(default_factory=dict)

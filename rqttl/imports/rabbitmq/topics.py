@@ -46,11 +46,10 @@ class Topics:
         if name not in {**self.names.names, **self.names.refused}:
             notes.lost("", None, table.get(exchange["type"], table["exchanges"]).text)
         elif topic := self.names.take(name, "exchange", notes):
-            arguments = {**policies.of_exchange(name), **exchange["arguments"]}
             for key, value in sorted({**exchange, **exchange["arguments"]}.items()):
                 if key not in ("name", "vhost", "type", "arguments", _ALTERNATE):
                     notes.take_setting("rabbitmq exchange", key, key, value, "")
-            alternate = arguments.get(_ALTERNATE)
+            alternate = {**policies.of_exchange(name), **exchange["arguments"]}.get(_ALTERNATE)
             if target := self.names.names.get(str(alternate)):
                 self._routes.bind(topic, target, lambda: UNMATCHED, notes, _ALTERNATE, alternate)
             elif alternate is not None:
