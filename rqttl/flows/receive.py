@@ -10,7 +10,7 @@ from zlib import crc32
 
 from rqttl import checks, units
 from rqttl.errors import PoolExhausted, QueueForwards
-from rqttl.flows.steps import ABANDONED, ENDED, Flow, GetConfig, Now, WaitForWakeup, with_config
+from rqttl.flows.steps import ABANDONED, ENDED, OUTDATED, Flow, GetConfig, Now, WaitForWakeup, dispatch, with_config
 from rqttl.protocol import commands
 from rqttl.protocol.commands import ABSENT, BATCH, Command, Presence, QueueConfig, Word
 from rqttl.protocol.contract import Ok
@@ -81,6 +81,9 @@ def receive_once(
         except QueueForwards:  # options in the cache never suffice for it
             config = yield GetConfig(queue, fresh=True)
             if config.passes_on:
+                if presence.ticket:  # what was handed to this consumer goes on
+                    leaves = presence._replace(block=0)
+                    yield from dispatch(commands.receive(config, 0, config.lease, presence=leaves), OUTDATED)
                 raise
             continue
         if answered is not None:

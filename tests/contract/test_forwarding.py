@@ -28,7 +28,6 @@ from rqttl.testing.fake import ClockedBroker
 from tests.contract.clocked import START, Clocked, at
 from tests.contract.looks import bodies, dead, dropped, one, taken
 from tests.contract.test_passing_on import contents, dies, reap
-from tests.contract.test_topics import consumed
 from tests.contract.test_waking import Waiters, waiters
 from tests.drivers import redis_of
 from tests.lua.states import everything
@@ -64,17 +63,6 @@ def test_a_message_moves_in_one_step_and_keeps_its_id_headers_and_deadline(clock
     assert views[2].id == "x"
     stats = source.stats()
     assert (stats.ready, stats.enqueued, stats.copies, target.stats().enqueued) == (0, 3, 3, 3)
-
-
-@pytest.mark.spec("S-089")
-@pytest.mark.parametrize("call", [lambda q: q.receive(), lambda q: q.receive_many(3), consumed, lambda q: q.run(print)])
-def test_nobody_receives_from_it_and_the_error_says_where_its_messages_go(clocked: Clocked, call: Any) -> None:
-    source, _ = chain(clocked, "q", "q/next")
-
-    with pytest.raises(QueueForwards, match=r"^queue 'q' forwards its messages: receive from 'q/next'$") as told:
-        call(source)
-
-    assert (told.value.to, told.value.is_topic) == (("q/next",), False)
 
 
 @pytest.mark.spec("S-089", "C-45")
@@ -210,7 +198,10 @@ def test_the_deadline_of_the_sender_stays_and_the_options_of_the_target_act_ther
 
 @pytest.mark.spec("S-091", "C-45")
 def test_a_chain_has_any_length(clocked: Clocked) -> None:
-    queues = chain(clocked, *(f"q/{n}" for n in range(60)))
+    topics = [clocked.declare_topic(f"q/t/{n}") for n in range(30)]
+    queues = [*topics, *chain(clocked, *(f"q/{n}" for n in range(30)))]
+    for topic, after in zip(topics, queues[1:], strict=False):
+        topic.bind(after.name)
 
     queues[0].enqueue_many([b"1", b"2"])
 
@@ -385,6 +376,29 @@ def test_consumers_that_wait_learn_at_once_that_the_queue_forwards(broker: Broke
     [waiter] = waiters.start(queue)
     queue.enqueue(b"y")
     assert waiter.result(timeout=60).body == b"y"
+
+
+@pytest.mark.spec("S-089")
+def test_a_message_on_its_way_to_a_consumer_that_waits_goes_on_and_counts_no_delivery(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", max_length=1, max_deliveries=1)
+    other = Clocked(redis_of(clocked))
+    arrivals = [b"1", b"2"]
+
+    def act() -> None:
+        if arrivals:
+            queue.enqueue_many(arrivals)
+            arrivals.clear()
+            other.queue("q").update(forward_to="q/next")
+
+    clocked.while_waiting(act)
+
+    text = r"^queue 'q' forwards its messages: receive from 'q/next'$"
+    with pytest.raises(QueueForwards, match=text) as told:
+        queue.receive(wait="10s")
+
+    assert (told.value.to, told.value.is_topic) == (("q/next",), False)
+    assert contents([queue, clocked.queue("q/next")]) == [[], [b"2", b"1"]]
+    assert (queue.stats().leased, dead(queue)) == (0, {})
 
 
 # Random graphs

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -534,15 +533,3 @@ def test_a_circle_of_topics_is_refused_and_holds_its_messages_if_two_clients_clo
     reap(clocked)
 
     assert contents([topic, eu, b, c]) == [[], [b"x"], [], []]
-
-
-def test_a_chain_of_topics_has_any_length(clocked: Clocked) -> None:
-    chain = [clocked.declare_topic(f"news/{n}") for n in range(60)]
-    end = clocked.declare_queue("news/end")
-    for topic, after in pairwise(chain):
-        topic.bind(after.name)
-    chain[-1].bind("news/end")
-
-    chain[0].enqueue_many([b"1", b"2"])
-
-    assert contents([*chain, end]) == [[]] * 60 + [[b"1", b"2"]]
