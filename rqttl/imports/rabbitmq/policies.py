@@ -26,7 +26,7 @@ _ONE_TYPE = "rqttl has one type of queue: the policy now matches every queue"
 #: The values of `apply-to` of policies that are imported: the types of queues, and how they differ.
 _KINDS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "queues": (("classic", "quorum", "stream"), ""),
-    "all": (("classic", "quorum", "stream"), "exchanges have no policies here"),
+    "all": (("classic", "quorum", "stream"), "it acts on topics, too, as on queues: TTL, limits of what waits"),
     "classic_queues": (("classic",), _ONE_TYPE),
     "quorum_queues": (("quorum",), _ONE_TYPE),
 }
