@@ -112,6 +112,19 @@ def test_a_consumer_of_several_queues_renews_and_settles_what_it_has_of_one_that
     assert "q/next" not in clocked.queues(), "nothing went on"
 
 
+def test_what_is_leased_between_messages_that_go_on_stays(clocked: Clocked) -> None:
+    queue, target = clocked.declare_queue("q"), clocked.declare_queue("q/next")
+    queue.enqueue_many([b"1", b"2", b"3"])
+    first, second = queue.receive_many(2)
+    first.nack()
+
+    queue.update(forward_to="q/next")
+    assert bodies(target) == [b"1", b"3"]
+
+    second.nack()
+    assert contents([queue, target]) == [[], [b"1", b"3", b"2"]]
+
+
 def test_a_paused_queue_that_begins_to_forward_keeps_what_waits_until_it_is_resumed(clocked: Clocked) -> None:
     queue, target = clocked.declare_queue("q"), clocked.declare_queue("q/next")
     queue.enqueue(b"1")

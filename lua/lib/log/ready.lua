@@ -48,6 +48,7 @@ function ready.between(q, after, upto, most)
     ahead.dense = true
     return ahead, all
   end
+  entries.dense = #ahead == 0 and entries.dense
   return log.join(entries, ahead), all
 end
 
