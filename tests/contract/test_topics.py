@@ -362,14 +362,14 @@ def test_nobody_receives_from_a_topic_and_the_error_says_where_its_messages_go(
     [
         (["news", "q"], "is a topic, which passes its messages on: subscribe to it first"),
         (["q", "news"], "is a topic, which passes its messages on: subscribe to it first"),
-        (["inbox", "q"], "forwards its messages: receive from 'q'"),
+        (["q/inbox", "q"], "forwards its messages: receive from 'q'"),
     ],
 )
 def test_a_consumer_of_several_queues_logs_one_that_passes_on_at_the_start_and_goes_on(
     clocked: Clocked, caplog: pytest.LogCaptureFixture, names: list[str], what: str
 ) -> None:
     queue = clocked.declare_queue("q")
-    clocked.declare_queue("inbox", forward_to="q").enqueue(b"x")
+    clocked.declare_queue("q/inbox", forward_to="q").enqueue(b"x")
     [name] = {*names} - {"q"}
 
     def told() -> list[str]:
