@@ -42,7 +42,7 @@ def chain(broker: Broker, *names: str, **options: Any) -> list[Queue]:
 __all__ = ["waiters"]
 
 
-@pytest.mark.spec("S-089", "S-094")
+@pytest.mark.spec("S-089", "S-094", "TE-25")
 def test_a_message_moves_in_one_step_and_keeps_its_id_headers_and_deadline(clocked: Clocked) -> None:
     source, target = chain(clocked, "q", "q/next")
     called: list[str] = []
@@ -65,7 +65,7 @@ def test_a_message_moves_in_one_step_and_keeps_its_id_headers_and_deadline(clock
     assert (stats.ready, stats.enqueued, stats.copies, target.stats().enqueued) == (0, 3, 3, 3)
 
 
-@pytest.mark.spec("S-089", "C-45")
+@pytest.mark.spec("S-089", "C-45", "TE-01", "TR-10")
 def test_what_waits_goes_on_and_what_is_leased_is_settled_as_usual(clocked: Clocked) -> None:
     source, target = clocked.declare_queue("q", redelivery_delay="5ms"), clocked.declare_queue("q/next")
     other = Clocked(redis_of(clocked)).queue("q")  # a client that knows the old options
@@ -193,7 +193,7 @@ def test_a_full_target_refuses_who_sends_by_its_name_and_holds_back_what_waits(
     assert contents([first, second, target]) == [[], [b"2"], [b"1"]]
 
 
-@pytest.mark.spec("S-093", "C-45")
+@pytest.mark.spec("S-093", "C-45", "TE-24")
 def test_the_deadline_of_the_sender_stays_and_the_options_of_the_target_act_there(clocked: Clocked) -> None:
     source, target = chain(clocked, "q", "q/next", message_ttl="10s", dead_letter_expired="q")
     source.update(duplicate_window="1m", message_ttl="1m")
@@ -209,7 +209,7 @@ def test_the_deadline_of_the_sender_stays_and_the_options_of_the_target_act_ther
     assert (contents([source, target]), dead(target), dropped(source)) == ([[], []], {"expired": 2}, {"cycle": 2})
 
 
-@pytest.mark.spec("S-091", "C-45")
+@pytest.mark.spec("S-091", "C-45", "TE-13")
 def test_a_chain_has_any_length(clocked: Clocked) -> None:
     topics = [clocked.declare_topic(f"q/t/{n}") for n in range(30)]
     queues = [*topics, *chain(clocked, *(f"q/{n}" for n in range(30)))]
@@ -276,6 +276,7 @@ def test_a_refused_target_is_named_with_the_rule_and_changes_nothing(
     assert everything(client) == before
 
 
+@pytest.mark.spec("TE-14")
 def test_a_queue_in_another_slot_is_refused_with_the_name_that_would_do(client: redis.Redis) -> None:
     with ClockedBroker(client, start=START, slotted=True) as broker:
         with pytest.raises(InvalidOption, match=r"forward_to: 'far' is in another slot .* '\{q\}.far' would be"):
@@ -292,7 +293,7 @@ def test_a_queue_in_another_slot_is_refused_with_the_name_that_would_do(client: 
         assert contents([source, broker.queue("{q}.far")]) == [[], [b"1", b"2"]]
 
 
-@pytest.mark.spec("C-45")
+@pytest.mark.spec("C-45", "TE-13", "TR-11")
 def test_a_circle_that_two_clients_close_holds_its_messages_until_it_is_open(
     clocked: Clocked, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -368,6 +369,7 @@ def test_a_queue_that_forwards_has_no_lifetime_and_has_it_again_afterwards(clock
 
 
 @pytest.mark.parametrize("how", ["update", "adoption"])
+@pytest.mark.spec("TE-26")
 def test_consumers_that_wait_learn_at_once_that_the_queue_forwards(broker: Broker, waiters: Waiters, how: str) -> None:
     if how == "update":
         broker.declare_queue("q")

@@ -87,7 +87,7 @@ def killed_before(broker: Broker, call: Callable[[], object], number: int) -> bo
 # What waits at a topic
 
 
-@pytest.mark.spec("S-087")
+@pytest.mark.spec("S-087", "TE-07")
 def test_messages_of_a_paused_topic_wait_there_and_go_on_when_it_is_resumed(clocked: Clocked) -> None:
     topic, (eu, us) = news(clocked, "eu", "us")
     topic.set_filter("us", {"kind": "b"})
@@ -116,7 +116,7 @@ def test_a_scheduled_message_waits_at_the_topic_and_the_filters_of_its_due_time_
     assert contents([topic, eu, asia]) == [[], [b"1", b"3"], [b"1", b"3"]]
 
 
-@pytest.mark.spec("A-025")
+@pytest.mark.spec("A-025", "TE-11")
 def test_dead_letters_find_the_queue_of_their_origin_by_an_expiry_topic(clocked: Clocked) -> None:
     topic = clocked.declare_topic("expired")
     orders, bills = [clocked.declare_queue(name, dead_letter_expired="expired") for name in ("orders", "bills")]
@@ -134,7 +134,7 @@ def test_dead_letters_find_the_queue_of_their_origin_by_an_expiry_topic(clocked:
     assert (view.deaths[0].queue, view.expires_at) == ("bills", None)
 
 
-@pytest.mark.spec("A-025")
+@pytest.mark.spec("A-025", "TE-11", "TE-14")
 @pytest.mark.parametrize("origin", ["orders", "far"])
 def test_one_expired_message_reaches_three_queues_also_from_another_slot(client: Any, origin: str) -> None:
     with ClockedBroker(client, start=START, slotted=True) as broker:
@@ -183,7 +183,7 @@ def test_dead_letters_of_a_subscription_go_back_to_it_or_to_all_and_a_schedule_i
 # What holds it back
 
 
-@pytest.mark.spec("S-083")
+@pytest.mark.spec("S-083", "TE-03")
 def test_a_full_queue_holds_back_what_waits_and_who_sends(clocked: Clocked, caplog: pytest.LogCaptureFixture) -> None:
     topic, (eu,) = news(clocked, "eu")
     full = topic.subscribe("full", max_length=1, overflow="reject-publish")
@@ -218,6 +218,7 @@ def test_a_queue_that_is_gone_holds_nobody_up(clocked: Clocked) -> None:
 
 
 @pytest.mark.parametrize("how", ["purge", "delete"])
+@pytest.mark.spec("TR-08")
 def test_what_is_out_of_the_log_survives_a_purge_and_the_end_of_the_topic(
     clocked: Clocked, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
@@ -248,6 +249,7 @@ def test_what_is_out_of_the_log_survives_a_purge_and_the_end_of_the_topic(
         assert contents([topic, *queues]) == [[], [b"1", b"2", b"4"], [b"1", b"4"]]
 
 
+@pytest.mark.spec("TE-03")
 def test_letters_that_wait_behind_a_full_queue_trim_a_topic_with_a_limit(clocked: Clocked) -> None:
     topic, _ = news(clocked, "eu", max_length=2, dead_letter="news/x/trimmed")
     full = topic.subscribe("full", max_length=0, overflow="reject-publish")
@@ -262,6 +264,7 @@ def test_letters_that_wait_behind_a_full_queue_trim_a_topic_with_a_limit(clocked
     assert contents([topic, clocked.queue("news/eu")]) == [[], [b"2", b"3"]]
 
 
+@pytest.mark.spec("TE-21")
 def test_a_limit_by_policy_acts_on_what_waits_at_topics(clocked: Clocked) -> None:
     topic, (eu,) = news(clocked, "eu")
     clocked.set_policy("short", "#", {"max_length": 1})
@@ -274,6 +277,7 @@ def test_a_limit_by_policy_acts_on_what_waits_at_topics(clocked: Clocked) -> Non
     assert contents([topic, eu]) == [[], [b"4"]]
 
 
+@pytest.mark.spec("TE-27")
 def test_a_bound_queue_may_be_the_one_for_dead_letters_of_the_topic(clocked: Clocked) -> None:
     topic, (eu, both) = news(clocked, "eu", "dead", dead_letter="news/dead")
     both.update(dead_letter="news")
@@ -311,6 +315,7 @@ def test_a_clock_that_is_set_back_changes_no_order_and_lets_nothing_wait(clocked
 
 
 @pytest.mark.parametrize("how", ["a death", "a schedule"])
+@pytest.mark.spec("TR-05")
 def test_a_reaper_passes_on_for_a_client_that_died(clocked: Clocked, how: str) -> None:
     topic, queues = news(clocked, "eu", "us")
     if how == "a death":
@@ -336,7 +341,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("narrow")
-@pytest.mark.spec("S-081")
+@pytest.mark.spec("S-081", "TE-05")
 def test_a_message_for_many_queues_goes_in_steps_that_any_client_finishes(clocked: Clocked) -> None:
     topic, queues = news(clocked, "a", "b", "c", "d", "e")
     expected: list[bytes] = []
@@ -356,7 +361,7 @@ def test_a_message_for_many_queues_goes_in_steps_that_any_client_finishes(clocke
 
 
 @pytest.mark.usefixtures("narrow")
-@pytest.mark.spec("S-083")
+@pytest.mark.spec("S-083", "TE-03")
 def test_a_message_for_many_queues_is_refused_while_a_full_queue_holds_back_an_earlier_one(clocked: Clocked) -> None:
     topic, queues = news(clocked, "a", "b", "c")
     full = topic.subscribe("full", {"k": 1}, max_length=1, overflow="reject-publish")
@@ -388,6 +393,7 @@ def test_a_new_client_looks_up_all_queues_at_once_and_lets_all_large_messages_wa
         assert contents(queues) == [[b"0", b"1", b"2", b"3"]] * 2 + [[b"1", b"2", b"3"]]
 
 
+@pytest.mark.spec("TE-05")
 def test_messages_of_many_bytes_go_in_steps(clocked: Clocked, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics, "COPY_BYTES", 2_500)
     topic, queues = news(clocked, "a", "b", "c")
@@ -443,6 +449,7 @@ def test_messages_that_a_redrive_puts_back_wait_for_one_in_steps(client: Any, ki
 
 
 @pytest.mark.usefixtures("narrow")
+@pytest.mark.spec("TR-09")
 def test_a_message_that_expires_within_its_steps_counts_at_the_topic(clocked: Clocked) -> None:
     topic, queues = news(clocked, "a", "b", "c")
     topic.enqueue(b"kept")
@@ -455,6 +462,7 @@ def test_a_message_that_expires_within_its_steps_counts_at_the_topic(clocked: Cl
 
 
 @pytest.mark.usefixtures("narrow")
+@pytest.mark.spec("TE-06")
 def test_steps_go_on_behind_the_mark_by_the_bindings_of_now(clocked: Clocked) -> None:
     topic, queues = news(clocked, "b", "c", "d", "e")
     assert killed_before(clocked, lambda: topic.enqueue(b"x"), 2)
@@ -466,6 +474,7 @@ def test_steps_go_on_behind_the_mark_by_the_bindings_of_now(clocked: Clocked) ->
 
 
 @pytest.mark.usefixtures("narrow")
+@pytest.mark.spec("TR-03")
 def test_two_clients_that_pass_on_at_once_store_each_copy_once_and_in_order(clocked: Clocked) -> None:
     topic, queues = news(clocked, "a", "b", "c")
     texts = [b"%d" % n for n in range(6)]
@@ -498,7 +507,7 @@ def test_two_clients_that_pass_on_at_once_store_each_copy_once_and_in_order(cloc
 # Circles
 
 
-@pytest.mark.spec("A-025")
+@pytest.mark.spec("A-025", "TE-12")
 def test_a_subscription_whose_dead_letters_go_to_its_own_topic_gets_each_message_once(clocked: Clocked) -> None:
     topic, (eu,) = news(clocked, "eu")
     us = topic.subscribe("us", dead_letter="news", message_ttl="1ms")
@@ -512,6 +521,7 @@ def test_a_subscription_whose_dead_letters_go_to_its_own_topic_gets_each_message
     assert (dropped(topic), dead(us)) == ({"cycle": 1}, {"expired": 1})
 
 
+@pytest.mark.spec("TE-13")
 def test_a_circle_of_topics_is_refused_and_holds_its_messages_if_two_clients_close_it(
     clocked: Clocked, caplog: pytest.LogCaptureFixture
 ) -> None:

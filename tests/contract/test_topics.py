@@ -69,7 +69,7 @@ def test_each_subscription_has_a_copy_with_a_lease_a_life_and_dead_letters_of_it
     assert (stats.enqueued, stats.copies, stats.unrouted, stats.depth) == (1, 2, 0, 0)
 
 
-@pytest.mark.spec("S-082", "C-26")
+@pytest.mark.spec("S-082", "C-26", "TE-15")
 @pytest.mark.parametrize(
     "message,topic,queue,expected",
     [
@@ -169,6 +169,7 @@ def test_who_sends_to_the_queue_of_the_topic_publishes_in_one_round_trip_and_in_
 
 
 @pytest.mark.parametrize("window", ["topic", "call", "queue"])
+@pytest.mark.spec("TE-08")
 def test_an_id_is_stored_once_for_all_queues_also_for_those_bound_later(clocked: Clocked, window: str) -> None:
     """Windows of the topic, of a call and of a queue: that of a queue drops its copy alone."""
     topic = clocked.declare_topic("news", duplicate_window="1h" if window == "topic" else None)
@@ -184,6 +185,7 @@ def test_an_id_is_stored_once_for_all_queues_also_for_those_bound_later(clocked:
 
 
 @pytest.mark.parametrize("overflow", ["reject-publish", "reject-publish-dlx"])
+@pytest.mark.spec("TE-02")
 def test_a_full_queue_that_refuses_refuses_for_all_and_of_a_batch_only_messages_for_it(
     clocked: Clocked, topic: Topic, client: redis.Redis, overflow: Any
 ) -> None:
@@ -221,6 +223,7 @@ def test_a_full_queue_refuses_a_batch_in_one_call_and_takes_what_has_room(clocke
     assert bodies(size) == [b"1", b"2"]
 
 
+@pytest.mark.spec("TE-16")
 def test_a_copy_with_a_ttl_of_0_goes_to_a_consumer_that_waits_or_dies_there(clocked: Clocked, topic: Topic) -> None:
     eu, us = topic.subscribe("eu"), topic.subscribe("us")
 
@@ -231,7 +234,7 @@ def test_a_copy_with_a_ttl_of_0_goes_to_a_consumer_that_waits_or_dies_there(cloc
     assert (dead(eu), dead(us)) == ({}, {"expired": 1})
 
 
-@pytest.mark.spec("A-025")
+@pytest.mark.spec("A-025", "TE-17")
 def test_copies_of_a_message_whose_time_is_over_die_in_their_queues(clocked: Clocked, topic: Topic) -> None:
     queues = [topic.subscribe(name, dead_letter="news/x/dead") for name in ("eu", "us")]
 
@@ -243,6 +246,7 @@ def test_copies_of_a_message_whose_time_is_over_die_in_their_queues(clocked: Clo
     assert (dead(topic), bodies(clocked.queue("news/x/dead"))) == ({}, [b"x", b"x", b"y", b"y"])
 
 
+@pytest.mark.spec("TE-18")
 def test_a_copy_may_push_a_message_out_into_a_queue_that_gets_a_copy_too_or_into_the_topic(
     clocked: Clocked, topic: Topic
 ) -> None:
@@ -267,6 +271,7 @@ def test_queues_that_bury_into_each_other_take_the_log_and_lose_nothing(clocked:
     assert [len(bodies(clocked.queue(f"news/{name}"))) for name in "ab"] == [1, 1]
 
 
+@pytest.mark.spec("TE-19")
 def test_a_queue_that_is_bound_to_two_topics_gets_two_copies(clocked: Clocked, topic: Topic) -> None:
     queue, other = topic.subscribe("q"), clocked.declare_topic("news/other")
     other.bind(queue.name)
@@ -277,6 +282,7 @@ def test_a_queue_that_is_bound_to_two_topics_gets_two_copies(clocked: Clocked, t
     assert bodies(queue) == [b"x", b"x"]
 
 
+@pytest.mark.spec("TE-20")
 def test_the_largest_body_is_that_of_the_topic(clocked: Clocked) -> None:
     topic = clocked.declare_topic("news", max_message_bytes=10)
     queue = topic.subscribe("q", max_message_bytes=2)
@@ -288,6 +294,7 @@ def test_the_largest_body_is_that_of_the_topic(clocked: Clocked) -> None:
     assert bodies(queue) == [b"0123456789"]
 
 
+@pytest.mark.spec("TE-07")
 def test_a_paused_subscription_collects_and_a_paused_topic_keeps(clocked: Clocked, topic: Topic) -> None:
     eu = topic.subscribe("eu")
     eu.pause()
@@ -329,6 +336,7 @@ def consumed(queue: Queue, **options: Any) -> list[bytes]:
 
 @pytest.mark.parametrize("to", [(), ("eu",), ("a", "b", "c", "d")])
 @pytest.mark.parametrize("how", ["receive", "receive_many", "consume", "run", "of several", "behind others"])
+@pytest.mark.spec("TE-01")
 def test_nobody_receives_from_a_topic_and_the_error_says_where_its_messages_go(
     clocked: Clocked, topic: Topic, how: str, to: tuple[str, ...]
 ) -> None:
@@ -422,6 +430,7 @@ def test_bindings_are_told_in_one_form_and_can_be_given_again(clocked: Clocked, 
     assert "bindings" not in topic.options().as_arguments()
 
 
+@pytest.mark.spec("TE-06")
 def test_a_changed_filter_acts_on_the_next_call_of_every_client_and_stored_copies_stay(
     topic: Topic, client: redis.Redis
 ) -> None:
@@ -443,6 +452,7 @@ def test_a_changed_filter_acts_on_the_next_call_of_every_client_and_stored_copie
 
 
 @pytest.mark.parametrize("made_again", [False, True])
+@pytest.mark.spec("TE-04")
 def test_the_binding_of_a_deleted_queue_goes_with_the_next_message_unless_it_is_made_again_before(
     topic: Topic, client: redis.Redis, made_again: bool
 ) -> None:
@@ -485,6 +495,7 @@ def test_the_bindings_of_all_queues_that_are_gone_go_in_one_change(
     assert (called.count("update"), topic.bindings()) == (1, {names[0]: []})
 
 
+@pytest.mark.spec("TR-02")
 def test_a_client_learns_that_another_one_has_removed_a_binding_also_if_it_has_forgotten_the_queue(
     clocked: Clocked, topic: Topic, client: redis.Redis
 ) -> None:
@@ -499,6 +510,7 @@ def test_a_client_learns_that_another_one_has_removed_a_binding_also_if_it_has_f
     assert bodies(eu) == [b"1", b"2"]
 
 
+@pytest.mark.spec("TE-04")
 def test_a_subscription_that_is_deleted_or_ends_is_unbound_and_one_that_is_made_again_gets_the_new_filter(
     clocked: Clocked, topic: Topic
 ) -> None:
@@ -702,6 +714,7 @@ def test_a_topic_without_messages_and_consumers_may_be_deleted_on_that_condition
     assert clocked.queues() == []
 
 
+@pytest.mark.spec("TE-09")
 def test_a_topic_that_another_client_deleted_stores_nothing(
     clocked: Clocked, topic: Topic, client: redis.Redis
 ) -> None:
@@ -743,7 +756,7 @@ def test_a_subscription_ends_without_receives_updates_and_peeks(clocked: Clocked
     assert eu.stats().ends_at == at((15 if use in ("receive", "update", "peek") else 10) * MINUTE)
 
 
-@pytest.mark.spec("S-074")
+@pytest.mark.spec("S-074", "TE-10")
 def test_a_topic_ends_after_its_last_subscription_and_these_have_its_lifetime(clocked: Clocked) -> None:
     """An idle topic for 10 minutes, with subscriptions that are idle."""
     topic = clocked.declare_topic("news", auto_delete_on_idle="10m")
@@ -770,7 +783,7 @@ def test_a_topic_ends_after_its_last_subscription_and_these_have_its_lifetime(cl
     assert dropped(kept) == {}
 
 
-@pytest.mark.spec("S-074")
+@pytest.mark.spec("S-074", "TE-10")
 @pytest.mark.parametrize("how", ["by a client", "by one that dies then", "by its own lifetime"])
 def test_a_topic_to_which_nobody_sends_ends_after_its_last_bound_queue_whatever_its_name(
     clocked: Clocked, client: redis.Redis, how: str
@@ -802,6 +815,7 @@ def test_scheduled_messages_wait_at_the_topic_and_are_cancelled_there(clocked: C
 # Races
 
 
+@pytest.mark.spec("TR-01")
 def test_a_binding_that_comes_between_look_up_and_call_gets_the_message(
     clocked: Clocked, topic: Topic, client: redis.Redis
 ) -> None:
@@ -824,6 +838,7 @@ def test_a_binding_that_comes_between_look_up_and_call_gets_the_message(
 
 
 @pytest.mark.parametrize("filter", ["a", "b"])
+@pytest.mark.spec("TR-06")
 def test_of_two_who_subscribe_at_once_one_with_another_filter_is_told(
     clocked: Clocked, topic: Topic, client: redis.Redis, filter: str
 ) -> None:
@@ -839,6 +854,7 @@ def test_of_two_who_subscribe_at_once_one_with_another_filter_is_told(
     assert topic.bindings() == {"news/eu": [{"subject": "a"}]}
 
 
+@pytest.mark.spec("TR-07")
 def test_two_who_bind_at_once_are_both_bound(clocked: Clocked, topic: Topic, client: redis.Redis) -> None:
     clocked.declare_queue("news/x/1")
     clocked.declare_queue("news/x/2")

@@ -97,6 +97,7 @@ def test_a_message_whose_time_is_over_goes_to_who_waits_or_dies_in_each_queue(la
     assert "deaths:expired" not in state["orders"]["meta"]
 
 
+@pytest.mark.spec("TE-08")
 def test_a_window_of_a_queue_drops_that_copy_alone(lab: Lab) -> None:
     lab.seed("eu", options={"duplicate_window": 9}, dedup={";1;;x": NOW})
     lab.seed("us")
@@ -146,6 +147,7 @@ def test_a_copy_buries_into_another_copy_or_into_the_topic(lab: Lab, target: str
     assert (state["orders"]["meta"]["enqueued"], state["orders"]["meta"]["copies"]) == (1 + (target == "orders"), 2)
 
 
+@pytest.mark.spec("TR-04")
 def test_messages_that_wait_at_the_topic_go_first(lab: Lab) -> None:
     lab.seed("eu")
     lab.seed(log=plain(place(-9)))

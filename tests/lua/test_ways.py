@@ -423,6 +423,7 @@ Full = Callable[[], AbstractContextManager[None]]
 
 
 @pytest.mark.parametrize("way", [*PRODUCERS, "declare"])
+@pytest.mark.spec("TE-22")
 def test_what_stores_a_message_or_makes_a_queue_is_refused_and_leaves_no_trace(
     lab: Lab, full_memory: Full, way: str
 ) -> None:

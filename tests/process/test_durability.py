@@ -170,6 +170,7 @@ def test_a_call_returns_when_the_replica_has_its_messages(pair: Pair, pool: Thre
 
 
 @pytest.mark.parametrize("queues", [100, 2], ids=["at once", "in steps"])
+@pytest.mark.spec("TR-12")
 def test_a_replica_that_takes_over_has_each_message_in_all_queues_or_at_the_topic(
     pair: Pair, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch, queues: int
 ) -> None:

@@ -121,6 +121,7 @@ def subscribed(broker: rqttl.Broker, orders: rqttl.Queue) -> list[rqttl.Queue]:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.spec("TE-23")
 def test_copies_are_stored_once_and_sent_again_where_duplicates_would_be_known(
     broker: rqttl.Broker, subscribed: list[rqttl.Queue], proxy: Proxy, fault: str
 ) -> None:
@@ -142,6 +143,7 @@ def test_copies_are_stored_once_and_sent_again_where_duplicates_would_be_known(
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("queues", [100, 1], ids=["at once", "in steps"])
+@pytest.mark.spec("TE-23")
 def test_passing_on_is_repeated_and_happens_once(
     broker: rqttl.Broker,
     subscribed: list[rqttl.Queue],

@@ -54,6 +54,7 @@ def reapers(url: str, number: int) -> Iterator[None]:
         thread.join(PATIENCE)
 
 
+@pytest.mark.spec("TR-05")
 def test_each_copy_is_stored_once_and_in_order_however_many_clients_are_killed(
     broker: Broker, client: redis.Redis, redis_url: str
 ) -> None:

@@ -180,6 +180,7 @@ def publications(client: redis.Redis, url: str, folder: Path, queues: int) -> tu
 
 
 @pytest.mark.parametrize("queues", [topics.QUEUES, 3], ids=["at once", "in steps"])
+@pytest.mark.spec("TR-01", "TR-02")
 def test_each_message_is_in_each_queue_that_was_bound_and_wanted_it_and_in_no_other_once_and_in_order(
     broker: Broker, client: redis.Redis, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, queues: int
 ) -> None:

@@ -44,6 +44,7 @@ def test_a_copy_for_a_queue_with_a_limit_counts_as_several_since_it_may_push_one
 
 
 @pytest.mark.parametrize("topic,tag", [("news", "news"), ("{t}.news", "t"), ("news/x", "news")])
+@pytest.mark.spec("TE-14")
 def test_a_queue_in_another_slot_is_refused_with_the_name_that_would_do(topic: str, tag: str) -> None:
     with fake_broker(slotted=True) as broker:
         news = broker.declare_topic(topic)
