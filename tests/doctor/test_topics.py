@@ -81,7 +81,7 @@ def test_a_circle_is_a_problem(broker: Broker, monkeypatch: pytest.MonkeyPatch) 
     for name in names:
         broker.declare_topic(name)
     with monkeypatch.context() as patch:  # as if two clients closed it at once
-        patch.setattr("rqttl.flows.bindings.comes_back", lambda *_: _answer(""))
+        patch.setattr("rqttl.flows.bindings.comes_back", lambda *_, **__: _answer(""))
         for topic, bound in (("news", "news/a"), ("news/a", "news/b"), ("news/b", "news/a"), ("news/b", "news/c")):
             broker.declare_topic(topic).bind(bound)
 
