@@ -219,7 +219,7 @@ def _after(facts: Facts, id: str, claim: Claim, later: list[Claim]) -> Iterator[
         yield Violation("told wrongly", id, f"{claim.queue}: {claim.process} renewed after {other.process} got it")
     ends = claim.leased_until(other.began)
     # a lease may have ended before a step back
-    latest = max([other.told, *(step.latest for step in facts.steps_while(claim, other.began))])
+    latest = max([other.told, *(step.latest for step in facts.steps_while(claim, other.began + 1000))])
     if latest // 1000 < ends // 1000 and not claim.given_back_by(other.began + 1000):
         text = f"{claim.queue}: {other.process} got it {(ends - latest) // 1000} ms before the lease of "
         yield Violation("twice", id, f"{text}{claim.process} ended")

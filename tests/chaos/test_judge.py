@@ -294,6 +294,15 @@ def test_messages_of_one_call_may_be_due_out_of_order_only_if_the_clock_stepped(
     assert history.bad().get("out of order", 0) == wrong
 
 
+def test_a_lease_may_have_ended_before_a_step_back_in_the_millisecond_of_the_next_claim() -> None:
+    history = History().send("a").add("clock", was=0, ahead=HOUR)
+    history.claim("a", "slow", claimed=history.at + 1 + HOUR_MS)
+    history.later().at += 0.5
+    history.add("clock", was=HOUR, ahead=0)
+
+    assert history.handle("a", claimed=int(history.at), count=2).bad() == {}
+
+
 def test_messages_that_an_unplanned_failover_forgets_are_counted_apart() -> None:
     history = History().send("a", "b").handle("b").handle("b", sequence="another")
     history.add("forget", how="kill", since=START * 1000, until=(START + 100) * 1000, queues=["q"])

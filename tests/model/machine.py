@@ -82,7 +82,7 @@ class Machine(RuleBasedStateMachine):
         self.applied = 0
         #: The queues whose options have changed in this operation; what sweeps of these let die: expired, over a limit.
         self.changed: set[str] = set()
-        self.killed = [0, 0]
+        self.killed: dict[str, list[int]] = {}
         self.before: dict[str, Before] = {}
         #: What a client sends to a topic, and what became of it by place: refused by a queue for a limit, or stored.
         self.sending: list[Item] = []
@@ -137,21 +137,22 @@ class Machine(RuleBasedStateMachine):
 
         broker.clear_log()
         broker.deaf, broker.listener, broker.ahead, broker.refused = deaf, hear, self.look_ahead, self.refused
-        self.changed, self.killed = set(), [0, 0]
+        self.changed, self.killed = set(), {}
         try:
             return broker.perform(flow)
         finally:
             broker.settle_down()
 
     def follow(self, command: Command, reply: Reply, *, counts: bool) -> None:
-        """Do to the model what a call did that a client makes by itself. `killed` adds up what sweeps let die."""
+        """Do to the model what a call did that a client makes by itself. `killed` has what sweeps let die."""
         if command.script.name == "sweep":
             values: Any = command.script.read(reply)
             died = self.world.sweep(command.queue, self.clock.now)
             if command.queue not in self.raw or len(self.raw[command.queue].entries) < SWEEP:
                 assert (values.expired, values.trimmed) == died, f"{command.queue}: died in a sweep"
             if counts and command.queue in self.changed:
-                self.killed = [before + more for before, more in zip(self.killed, died, strict=True)]
+                killed = self.killed.get(command.queue, [0, 0])
+                self.killed[command.queue] = [before + more for before, more in zip(killed, died, strict=True)]
         elif command.script.name == "update":
             assert not command.word("declared"), "somebody declares what nobody asked for"
             self.world.apply_policies(command.queue, policies_of(command))

@@ -121,7 +121,8 @@ class QueueRules(Machine):
         else:
             before = self.world.queues[name].options
             result = self.act(who, flow, "update", lambda: self.update_now(who, name, changes))
-            assert (result.before.non_default, [result.expired, result.trimmed]) == (before, self.killed)
+            killed = self.killed.get(name, [0, 0])
+            assert (result.before.non_default, [result.expired, result.trimmed]) == (before, killed)
             assert self.world.queues[name].policies == self.world.version, f"{name}: updated by older policies"
         self.compare()
 
