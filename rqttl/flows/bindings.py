@@ -116,13 +116,10 @@ def set_filter(keyspace: Keyspace, topic: str, name: str, filter: Filter) -> Flo
 def unbind(keyspace: Keyspace, topic: str, queue: str) -> Flow[bool]:
     """See `Topic.unbind`."""
     queue = check_queue_name(queue, "queue")
-    while True:
-        config = yield from _topic(keyspace, topic)
-        bindings = dict(config.declared.bindings or {})
-        if bindings.pop(queue, None) is None:
-            return False
-        if (yield from rebind(keyspace, config, bindings)):
-            return True
+    config = yield from _topic(keyspace, topic)
+    was_bound = queue in (config.declared.bindings or {})
+    yield from change(keyspace, topic, {queue: None} if was_bound else {})
+    return was_bound
 
 
 def change(keyspace: Keyspace, topic: str, changes: Mapping[str, list[Rule] | None]) -> Flow[None]:

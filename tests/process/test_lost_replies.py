@@ -164,6 +164,15 @@ def test_passing_on_is_repeated_and_happens_once(
     assert (topic.stats().ready, topic.stats().copies) == (0, 6)
 
 
+@pytest.mark.usefixtures("subscribed")
+@pytest.mark.parametrize("fault", FAULTS)
+def test_who_unbinds_a_queue_is_told_that_it_was_bound(broker: rqttl.Broker, proxy: Proxy, fault: str) -> None:
+    proxy.spoil(fault, script="update")
+
+    assert broker.topic("news").unbind("news/eu") is True
+    assert broker.topic("news").bindings().keys() == {"news/us"}
+
+
 def test_messages_handed_out_for_good_may_be_lost_with_the_reply(orders: rqttl.Queue, proxy: Proxy) -> None:
     orders.enqueue(b"x")
     proxy.spoil("cut")
