@@ -174,6 +174,14 @@ def test_ready_messages_up_to_the_mark_go_and_the_others_stay_and_nothing_is_los
     )
 
 
+def test_a_leased_message_between_one_that_came_back_and_one_that_was_never_out_stays(lab: Lab) -> None:
+    back, out, fresh = place(-9), place(-8), place(-7)
+    lab.seed(log=plain(back, out, fresh), requeued={back: NOW - 9}, leases={out: token(9)}, meta={"cursor": out})
+
+    assert discard(lab, fresh) == [b"ok", b"", 2, 0, 1]
+    assert list(lab.snapshot()["orders"]["log"]) == [out]
+
+
 @pytest.mark.parametrize("requeued", [False, True])
 def test_messages_up_to_the_start_of_the_reader_stay_ready_also_in_the_same_millisecond(
     lab: Lab, requeued: bool
