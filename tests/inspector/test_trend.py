@@ -15,7 +15,8 @@ def rates_of(trend: Trend) -> dict[str, Any]:
     return {row.name: row.rates and dict(row.rates) for row in trend.rows()}
 
 
-NO_RATE = {"in": 0.0, "out": 0.0, "acked": 0.0, "expired": 0.0, "dead": 0.0, "refused": 0.0}
+COUNTERS = ("in", "out", "acked", "expired", "dead", "refused", "copies", "unrouted")
+NO_RATE = dict.fromkeys(COUNTERS, 0.0)
 
 
 # Rates
@@ -27,7 +28,7 @@ def test_rates_are_differences_of_counters_over_the_time_of_redis() -> None:
 
     trend = trend_of({"orders": before}, {"orders": after}, ms=2_500)
 
-    growth = {"in": 4.0, "out": 0.0, "acked": 2.0, "expired": 1.6, "dead": 2.0, "refused": 0.8}
+    growth = {**NO_RATE, "in": 4.0, "acked": 2.0, "expired": 1.6, "dead": 2.0, "refused": 0.8}
     assert rates_of(trend) == {"orders": pytest.approx(growth)}
     assert trend.elapsed == 2.5
 
