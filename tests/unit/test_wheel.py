@@ -87,6 +87,21 @@ def test_the_wheel_holds_the_packages_the_scripts_and_nothing_else(wheel: Path) 
     assert [name for name in held if name.startswith("spark_connectors/plugin")] == []
 
 
+def pattern(line: str) -> re.Pattern[str]:
+    """A line of the list of what may be in the wheel."""
+    return re.compile(re.escape(line).replace(r"\*\*/", "(?:.*/)?").replace(r"\*", "[^/]*"))
+
+
+def test_the_wheel_holds_only_what_the_list_says_and_is_small(wheel: Path) -> None:
+    text = (ROOT / ".ci" / "wheel-files").read_text(encoding="utf-8")
+    allowed = [pattern(line) for line in text.splitlines() if line and not line.startswith("#")]
+    held = zipfile.ZipFile(wheel).namelist()
+
+    assert [name for name in held if not any(one.fullmatch(name) for one in allowed)] == []
+    assert [one.pattern for one in allowed if not any(map(one.fullmatch, held))] == []
+    assert wheel.stat().st_size <= 900_000
+
+
 def test_the_wheel_requires_five_packages(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
