@@ -12,7 +12,7 @@ PARALLEL := -n 3 --dist worksteal -m 'not spark and not quick'
 ON_EACH  := -n 3 --dist worksteal -m 'not spark and not once'
 
 
-.PHONY: help demo lint quick test test-7.0 test-valkey test-servers test-pythons test-fake test-aio test-cluster test-cluster-aio test-spark test-spark-versions check setup bench bench-spark bench-worker bench-instructions compare chaos chaos-worker cancellations coverage coverage-of-spec test-policies test-scheduled test-sentinel test-worker
+.PHONY: help demo lint quick test test-7.0 test-valkey test-servers test-pythons test-fake test-aio test-cluster test-cluster-aio test-spark test-spark-versions check setup bench bench-spark bench-worker bench-instructions compare dist chaos chaos-worker cancellations coverage coverage-of-spec test-policies test-scheduled test-sentinel test-worker
 
 help:
 	@echo 'Daily'
@@ -25,6 +25,7 @@ help:
 	@echo 'make bench             measurements against raw redis-py, as a table'
 	@echo 'make coverage          the part of rqttl that the tests of the core and of the command line run'
 	@echo 'make coverage-of-spec  rows of the behaviour specification, with the tests that show them'
+	@echo 'make dist              the packages of this commit, compared, checked and tried, also beside the version before'
 	@echo 'Campaigns'
 	@echo 'make test-servers      contract and script tests on Redis 6.2 and 8; SERVERS=8 for one'
 	@echo 'make test-pythons      unit and contract tests on each Python from 3.10 to 3.14; PYTHONS=3.13 for one'
@@ -59,10 +60,10 @@ demo: $(READY)
 test: quick test-7.0 test-valkey test-fake test-aio test-cluster test-spark
 
 test-7.0: setup
-	RQTTL_TEST_REDIS=7.0 $(PYTEST) $(PARALLEL) tests
+	RQTTL_TEST_REDIS=7.0 $(PYTEST) $(PARALLEL) tests --ignore=tests/release
 
 test-valkey: setup
-	RQTTL_TEST_REDIS=valkey $(PYTEST) $(ON_EACH) tests --ignore=tests/unit --ignore=tests/testing
+	RQTTL_TEST_REDIS=valkey $(PYTEST) $(ON_EACH) tests --ignore=tests/unit --ignore=tests/testing --ignore=tests/release
 
 SERVERS ?= 6.2 8
 test-servers: setup
@@ -128,6 +129,10 @@ bench-worker: setup
 
 bench-instructions: setup
 	@$(if $(BASE),,$(error BASE: expected a revision, as in make bench-instructions BASE=main))$(BIN)/python -m tests.bench.instructions $(BASE)
+
+dist: $(READY)
+	@bash .ci/setup server
+	@bash .ci/dist
 
 # Each variable is also an option of `python -m tests.bench.compare`: PEERS, WORKLOADS, MESSAGES, ROUNDS.
 compare: $(READY)

@@ -1,0 +1,93 @@
+"""The wheel where nothing else is: each extra, the first steps of the README on each Python, and the container."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.release.environments import installed, kept, python, run, wheel
+from tests.repository import ROOT
+from tests.unit.test_docs import _FILE, fenced, told, typed
+
+pytestmark = pytest.mark.slow
+
+#: What each extra is there for.
+EXTRAS = {
+    "": "import rqttl, spark_connectors, rqttl.cli, rqttl.aio, rqttl.reaper, rqttl.worker, rqttl.inspector",
+    "demo": "import matplotlib; from rqttl.demo import flights as f; assert f.read_flights(f.data_folder(), 500)",
+    "dev": "import build, fakeredis, grpc, hypothesis, importlinter, mypy, pyspark, pytest, uvloop, yaml, zstandard",
+    "embedded": "import rqttl; rqttl.connect().declare_queue('orders').enqueue(b'x')",
+    "import": "import rqttl.imports.artemis, defusedxml",
+    "metrics": "import rqttl.metrics, rqttl.metrics.collecting, prometheus_client",
+    "otel": "import rqttl.telemetry, rqttl.telemetry.instrumentor as i; i.RqttlInstrumentor().instrument()",
+    "spark": "import pyspark_rqttl, spark_connectors.source",
+    "testing": "from rqttl.testing import fake_broker; fake_broker().declare_queue('orders').enqueue(b'x')",
+    "yaml": "import rqttl.deployments, yaml",
+}
+
+
+@pytest.mark.parametrize("extra", sorted(EXTRAS, reverse=True))
+def test_each_extra_installs_into_an_empty_environment_and_works(extra: str, tmp_path: Path) -> None:
+    programs = installed(tmp_path / "empty", f"{wheel()}[{extra}]" if extra else wheel())
+
+    run(programs / "python", "-I", "-c", EXTRAS[extra], cwd=tmp_path, RQTTL_HOME=tmp_path / "home")
+
+
+def test_no_extra_is_left_out() -> None:
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    [extras] = re.findall(r"^\[project.optional-dependencies\]\n(.*?)^\[", project, re.MULTILINE | re.DOTALL)
+
+    assert sorted(["", *re.findall(r"^(\w+) = \[", extras, re.MULTILINE)]) == sorted(EXTRAS)
+
+
+@pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13", "3.14"])
+def test_the_first_steps_of_the_readme_run_from_the_wheel(version: str, tmp_path: Path) -> None:
+    if (program := python(version)) is None:
+        pytest.skip(f"this machine has no Python {version}")
+    folder = tmp_path / "first"
+    folder.mkdir()
+    programs = installed(tmp_path / "empty", f"{wheel()}[embedded,testing]", "pytest", python=program)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    [steps] = re.findall(r"^## First steps\n(.*?)^## ", readme, re.MULTILINE | re.DOTALL)
+    settings = {**kept(), "PATH": f"{programs}:/usr/bin:/bin", "RQTTL_HOME": str(tmp_path / "home")}
+
+    checked = 0
+    for language, text in fenced("README.md"):
+        if text not in steps or language not in ("python", "sh"):
+            continue
+        if file := _FILE.match(text):
+            (folder / file[1]).write_text(text)
+        for line, expected in typed(text) if language == "sh" else ():
+            words = ["bash", "-euo", "pipefail", "-c", line]
+            done = subprocess.run(words, cwd=folder, env=settings, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, f"Python {version}: {line}\n{done.stdout}\n{done.stderr}"
+            assert not expected or told(done.stdout) == told("\n".join(expected))
+            checked += bool(expected)
+    assert checked >= 4
+
+
+def test_the_steps_of_the_container_run_in_a_folder(tmp_path: Path) -> None:
+    text = (ROOT / "deploy" / "Containerfile").read_text(encoding="utf-8").replace("\\\n", "")
+    steps = [line.split(maxsplit=1) for line in text.splitlines() if line and not line.startswith("#")]
+    source, target = tmp_path / "source", tmp_path / "opt" / "rqttl"
+    shutil.copytree(ROOT / "build" / "dist" / "first", source)
+    (tmp_path / "opt").mkdir()
+
+    assert ["COPY", ". /source"] in steps
+    for what, rest in steps:
+        if what == "RUN":
+            here = rest.replace("/opt/rqttl", str(target)).replace("/source", str(source))
+            run("bash", "-euc", here, cwd=tmp_path)
+    [entry] = [json.loads(rest) for what, rest in steps if what == "ENTRYPOINT"]
+    [command] = [json.loads(rest) for what, rest in steps if what == "CMD"]
+    before = sorted(target.rglob("*"))
+
+    assert ["COPY", "--from=build /opt/rqttl /opt/rqttl"] in steps
+    assert [rest for what, rest in steps if what == "USER"] == ["65532:65532"]
+    assert "Example: rqttl" in run(target / "bin" / entry[0], *command, cwd=tmp_path, PYTHONDONTWRITEBYTECODE=1)
+    assert shlex.join(entry) == "rqttl"
+    assert sorted(target.rglob("*")) == before
