@@ -1,0 +1,115 @@
+"""What a release needs beside the code: the page of the index, versions, and workflows that nobody can misuse."""
+
+import importlib.util
+import re
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+import rqttl
+from tests.repository import ROOT
+
+ADDRESS = "https://github.example/shop/rqttl"
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+#: A link, with its text and where it leads.
+LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
+
+
+@pytest.fixture(scope="module")
+def metadata() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("metadata", ROOT / ".ci" / "metadata.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def steps(workflow: dict[str, Any]) -> list[dict[str, Any]]:
+    return [step for job in workflow["jobs"].values() for step in job["steps"]]
+
+
+def test_without_an_address_the_page_of_the_index_has_the_texts_of_links_and_no_links(metadata: ModuleType) -> None:
+    page = metadata.page(README, "", "1.2.3")
+
+    assert metadata.urls("", "1.2.3") == {}
+    assert [target for _, target in LINK.findall(page) if "://" not in target] == []
+    assert page.startswith("# rqttl\n\nrqttl is ")
+    assert {text for text, _ in LINK.findall(README)} >= {"deploy/", "an asyncio service"}
+    assert "| consume inside FastAPI | an asyncio service |" in page
+
+
+def test_with_an_address_links_lead_to_the_files_of_the_tag_and_badges_and_urls_are_there(metadata: ModuleType) -> None:
+    page = metadata.page(README, ADDRESS, "1.2.3")
+
+    files = f"{ADDRESS}/blob/v1.2.3/"
+    wanted = [files + target for _, target in LINK.findall(README) if "://" not in target]
+    assert [target for _, target in LINK.findall(page) if target.startswith(files)] == wanted != []
+    assert [target for _, target in LINK.findall(page) if "://" not in target] == []
+    assert f"\n\n[![tests]({ADDRESS}/actions/workflows/ci.yml/badge.svg)]" in page
+    assert "https://api.scorecard.dev/projects/github.example/shop/rqttl/badge" in page
+    assert set(metadata.urls(ADDRESS, "1.2.3")) == {"Source", "Documentation", "Changelog", "Issues"}
+    assert all(url.startswith(ADDRESS) for url in metadata.urls(ADDRESS, "1.2.3").values())
+
+
+def test_the_page_installs_by_name_and_leaves_code_alone(metadata: ModuleType) -> None:
+    code = "```python\nhandlers[name](message)\n```\n"
+    page = metadata.page(README + code, ADDRESS, "1.2.3")
+
+    by_name = re.findall(r"pip install (\S+)", page)
+    assert by_name == ["'rqttl[embedded,testing]'", "'rqttl[testing]'"]
+    assert "checkout" not in page
+    assert code in page
+
+
+def test_each_document_that_has_the_version_has_this_one() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+    assert re.findall(r"^## (\S+)", changelog, re.MULTILINE)[0] == rqttl.__version__
+    assert re.findall(r"rqttl-(\d[\w.]*)-py3", README) == [rqttl.__version__]
+
+
+def test_the_classifiers_name_pythons_that_are_tested() -> None:
+    named = re.findall(r":: (3\.\d+)", (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    [tested] = re.findall(r"^PYTHONS \?= (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+
+    assert named
+    assert set(named) <= set(tested.split())
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_has_no_right_by_default_no_secret_and_only_pinned_actions(path: Any) -> None:
+    text = path.read_text(encoding="utf-8")
+    workflow = yaml.safe_load(text)
+
+    assert workflow["permissions"] == {}
+    assert not re.search(r"\bsecrets\.|password:|(?<!id-)token:", text)
+    assert all(re.fullmatch(r"[\w/.-]+@[0-9a-f]{40}", step["uses"]) for step in steps(workflow) if "uses" in step)
+    assert len(re.findall(r"uses: \S+@\w{40} # v\d", text)) == text.count("uses: ")
+    checkouts = [step for step in steps(workflow) if step.get("uses", "").startswith("actions/checkout@")]
+    assert all(step["with"]["persist-credentials"] is False for step in checkouts)
+
+
+def test_workflows_may_write_only_the_page_of_a_release_and_an_identity() -> None:
+    rights = {
+        (path.stem, name, right)
+        for path in WORKFLOWS
+        for name, job in yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"].items()
+        for right, level in job["permissions"].items()
+        if level != "read"
+    }
+
+    assert rights == {
+        ("release", "index", "id-token"),
+        ("release", "page", "contents"),
+        ("scorecard", "score", "id-token"),
+    }
+
+
+def test_an_action_has_one_hash_everywhere() -> None:
+    used = {tuple(found) for path in WORKFLOWS for found in re.findall(r"uses: (\S+)@(\w+)", path.read_text("utf-8"))}
+
+    assert len({action for action, _ in used}) == len(used) >= 6
