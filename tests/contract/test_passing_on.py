@@ -14,7 +14,7 @@ from rqttl.protocol.commands import Command
 from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
 from rqttl.testing.fake import ClockedBroker
-from tests.contract.clocked import START, Clocked
+from tests.contract.clocked import START, Clocked, at
 from tests.contract.looks import bodies, dead, dropped, one, taken
 from tests.drivers import redis_of
 
@@ -107,13 +107,16 @@ def test_messages_of_a_paused_topic_wait_there_and_go_on_when_it_is_resumed(cloc
 def test_a_scheduled_message_waits_at_the_topic_and_the_filters_of_its_due_time_decide(clocked: Clocked) -> None:
     topic, (eu, _) = news(clocked, "eu", "us")
 
-    topic.enqueue_many([Message(b"1", delay="1s"), Message(b"2", delay="2s", id="two"), Message(b"3", delay="1s")])
+    messages = [b"0", *(Message(b"%d" % n, delay=f"{n}s", id=f"{n}") for n in (1, 2))]
+    receipts = topic.enqueue_many([*messages, Message(b"3", delay="1s")])
+    assert [getattr(one, "deliver_at", one) for one in receipts] == [None, at(1_000), at(2_000), at(1_000)]
+    assert (bodies(eu), [one.id for one in topic.scheduled()][-1]) == ([b"0"], "2")
     topic.unsubscribe("us")
     asia = topic.subscribe("asia")
-    assert topic.cancel("two") == 1
+    assert topic.cancel("2") == 1
     reap(clocked, 1_000)
 
-    assert contents([topic, eu, asia]) == [[], [b"1", b"3"], [b"1", b"3"]]
+    assert contents([topic, eu, asia]) == [[], [b"0", b"1", b"3"], [b"1", b"3"]]
 
 
 @pytest.mark.spec("A-025", "TE-11")
@@ -445,7 +448,7 @@ def test_messages_that_a_redrive_puts_back_wait_for_one_in_steps(client: Any, ki
 
         assert [one.outcome for one in told] == ["full", "full"]
         assert contents([topic, *queues]) == [[]] + [[b"0", b"1", b"2"] if kill == 1 else [b"1", b"0", b"2"]] * 5
-        assert "fan_at" not in client.hgetall("rqttl:{news}:meta")
+        assert not client.hexists("rqttl:{news}:meta", "fan_at")
 
 
 @pytest.mark.usefixtures("narrow")

@@ -1,7 +1,6 @@
 """Topics: each bound queue gets its copy of the messages that its filter wants, all in one step or none."""
 
 import logging
-import random
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ import redis
 
 from rqttl import (
     CommandEvent,
+    Delivery,
     InvalidInput,
     InvalidName,
     Message,
@@ -181,6 +181,7 @@ def test_an_id_is_stored_once_for_all_queues_also_for_those_bound_later(clocked:
     [again] = topic.enqueue_many(sent, **how)
 
     assert again == Receipt("a", duplicate=window != "queue")
+    assert (topic.stats().copies, topic.stats().unrouted) == (3 if window == "queue" else 1, 0)
     assert (bodies(eu), bodies(us)) == ([b"x"], [b"x"] if window == "queue" else [])
 
 
@@ -226,7 +227,6 @@ def test_a_full_queue_refuses_a_batch_in_one_call_and_takes_what_has_room(clocke
 @pytest.mark.spec("TE-16")
 def test_a_copy_with_a_ttl_of_0_goes_to_a_consumer_that_waits_or_dies_there(clocked: Clocked, topic: Topic) -> None:
     eu, us = topic.subscribe("eu"), topic.subscribe("us")
-
     clocked.while_waiting(lambda: topic.enqueue(b"x", ttl=0))
 
     one(eu, wait="1s").ack()
@@ -295,14 +295,12 @@ def test_the_largest_body_is_that_of_the_topic(clocked: Clocked) -> None:
 
 
 @pytest.mark.spec("TE-07")
-def test_a_paused_subscription_collects_and_a_paused_topic_keeps(clocked: Clocked, topic: Topic) -> None:
+def test_a_paused_subscription_collects(topic: Topic) -> None:
     eu = topic.subscribe("eu")
     eu.pause()
     topic.enqueue(b"1")
-    topic.pause()
-    topic.enqueue(b"2")
 
-    assert (eu.receive(), bodies(eu), bodies(topic)) == (None, [b"1"], [b"2"])
+    assert (eu.receive(), bodies(eu)) == (None, [b"1"])
     eu.resume()
     assert taken(eu) == [b"1"]
 
@@ -324,14 +322,10 @@ def test_a_bound_queue_keeps_to_its_own_pace(clocked: Clocked, topic: Topic, opt
 # Receiving
 
 
-def consumed(queue: Queue, **options: Any) -> list[bytes]:
-    """What a consumer gets and acks until it ends."""
-    found = []
-    with queue.consume(**options) as deliveries:
-        for delivery in deliveries:
-            delivery.ack()
-            found.append(delivery.body)
-    return found
+def consumed(queue: Queue) -> list[Delivery]:
+    """What a consumer gets until it ends."""
+    with queue.consume(wait="1s") as deliveries:
+        return list(deliveries)
 
 
 @pytest.mark.parametrize("to", [(), ("eu",), ("a", "b", "c", "d")])
@@ -347,7 +341,7 @@ def test_nobody_receives_from_a_topic_and_the_error_says_where_its_messages_go(
     calls: dict[str, Callable[[], object]] = {
         "receive": lambda: topic.receive(wait="1s"),
         "receive_many": lambda: clocked.queue("news").receive_many(3),
-        "consume": lambda: consumed(topic, wait="1s"),
+        "consume": lambda: consumed(topic),
         "run": lambda: topic.run(print, wait="1s"),
         "of several": lambda: clocked.receive(["news"]),
         "behind others": lambda: clocked.receive(["q", "news"], wait="1s"),
@@ -484,8 +478,7 @@ def test_the_bindings_of_all_queues_that_are_gone_go_in_one_change(
     topic.enqueue(b"1")
     for name in names[1:]:
         Clocked(client).queue(name).delete()
-    called: list[str] = []
-    clocked.events.subscribe(lambda event: called.append(event.name), CommandEvent)
+    called = scripts(clocked)
 
     if how == "a message":
         topic.enqueue(b"2")
@@ -584,27 +577,8 @@ REFUSED: list[tuple[str, Callable[[Any, Any], object], type[Exception], str]] = 
         for filter, rule in [
             (7, "expected text, a mapping or a list"),
             ("a..b", "expected words"),
-            ("a.b*", "word of its own"),
-            ("", "expected words"),
-            ("x" * 256, "255 bytes"),
-            ({"a": []}, "empty list"),
-            ({"a": float("nan")}, "finite"),
             ({"a": {"like": "x"}}, "operators"),
-            ({"a": {"not": 1, "exists": True}}, "operators"),
-            ({"a": {"exists": "yes"}}, "true or false"),
-            ({"a": {"prefix": 1}}, "expected text"),
-            ({"": 1}, "non-empty"),
             ({"unmatched": True, "a": 1}, "without another rule"),
-            ({"subject": ["a.*"]}, "pattern alone"),
-            ([["a"]], "expected text, a mapping or a list of these"),
-            ({"a": {}}, "one of the operators .* got none"),
-            ({"a": {"not": []}}, "empty list"),
-            ({"a": {"pattern": "a..b"}}, "expected words"),
-            ({"a": None}, "expected text, a finite number"),
-            ({"a": 2**64}, "64 bits"),
-            ({"a": b"x"}, "got bytes"),
-            ([{"unmatched": True}, "a"], "without another rule"),
-            (range(0), "got range"),
         ]
     ],
     *[
@@ -618,8 +592,6 @@ REFUSED: list[tuple[str, Callable[[Any, Any], object], type[Exception], str]] = 
     ("bindings by policy", lambda broker, _: broker.set_policy("p", "#", {"bindings": {}}), InvalidInput, "bindings"),
     ("a way back", lambda _, news: news.subscribe("x", forward_to="news"), InvalidInput, "come back: .news. >"),
     ("a long way back", lambda _, news: news.subscribe("x", forward_to="news/x/f"), InvalidInput, "> .news/x/f. >"),
-    ("a forwarding topic", lambda _, news: news.update(forward_to="q"), InvalidInput, "is a topic: bind 'q' to it"),
-    ("forwards by policy", lambda broker, _: broker.set_policy("p", "#", {"forward_to": "q"}), InvalidInput, "each"),
     ("window", lambda _, news: news.enqueue_many([b"x"], duplicate_window=-1), InvalidInput, "duplicate_window"),
     ("no messages", lambda _, news: news.enqueue_many(None), InvalidInput, "expected a sequence"),
     ("a list as a name", lambda _, news: news.set_filter(["eu"], None), InvalidInput, "name: expected"),
@@ -802,16 +774,6 @@ def test_a_topic_to_which_nobody_sends_ends_after_its_last_bound_queue_whatever_
     assert clocked.queues() == []
 
 
-def test_scheduled_messages_wait_at_the_topic_and_are_cancelled_there(clocked: Clocked, topic: Topic) -> None:
-    eu = topic.subscribe("eu")
-
-    receipts = topic.enqueue_many([b"1", Message(b"2", delay="1h", id="late"), b"3"])
-
-    assert [one.deliver_at for one in receipts if isinstance(one, Receipt)] == [None, at(HOUR), None]
-    assert (bodies(eu), [one.id for one in topic.scheduled()]) == ([b"1", b"3"], ["late"])
-    assert (topic.cancel("late"), topic.scheduled()) == (1, [])
-
-
 # Races
 
 
@@ -891,29 +853,3 @@ def test_who_subscribes_while_the_topic_is_deleted_has_no_queue_that_gets_nothin
     before_step(driver, deletion, lambda: [other.subscribe("late"), other.enqueue_many([b"1", b"2"])])
 
     assert (topic.delete(), clocked.queues()) == (4, [])
-
-
-# At random
-
-
-@pytest.mark.slow
-def test_random_bindings_and_messages_go_where_the_filters_say(clocked: Clocked, topic: Topic) -> None:
-    """Guests come and go between the messages; each queue has what it was bound to and wanted, in order."""
-    rng = random.Random(40)
-    expected: dict[str, list[Any]] = {}
-    wants: dict[str, str] = {}
-    for i in range(150):
-        name, word = f"q{rng.randrange(8)}", rng.choice("abc")
-        if rng.random() < 0.3:
-            if name in wants:
-                topic.unsubscribe(name)
-                del wants[name], expected[name]
-            else:
-                topic.subscribe(name, f"{word}.#")
-                wants[name], expected[name] = word, []
-        batch = [Message(b"%d-%d" % (i, k), subject=f"{rng.choice('abc')}.x") for k in range(rng.randrange(4))]
-        topic.enqueue_many(batch)
-        for name, word in wants.items():
-            expected[name] += [m.body for m in batch if str(m.subject)[0] == word]
-
-    assert {name: bodies(clocked.queue(f"news/{name}")) for name in wants} == expected

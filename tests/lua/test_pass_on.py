@@ -83,31 +83,6 @@ def test_a_client_that_knows_other_messages_or_another_mark_is_behind(
     assert lab.refusal(pass_on(lab, *sequences, to=["eu"])) == [b"behind", mark]
 
 
-def test_a_message_for_many_queues_goes_in_steps_with_a_mark(lab: Lab) -> None:
-    for queue in ("asia", "eu", "us"):
-        lab.seed(queue)
-    lab.seed(log=plain(place(-9)))
-    first, second = f"{place(-9)} asia", f"{place(-9)} eu"
-
-    lab.run(pass_on(lab, place(-9), to=["asia"], mark=first))
-
-    assert lab.snapshot_of("orders", "log") == plain(place(-9))
-    assert lab.snapshot_of("orders", "meta")["fan_at"] == first
-    assert lab.refusal(pass_on(lab, place(-9), to=["asia"], mark=first)) == [b"behind", first.encode()]
-    lab.run(pass_on(lab, place(-9), to=["eu"], known=first, mark=second))
-    lab.run(pass_on(lab, place(-9), to=["us"], known=second))
-    assert [len(lab.snapshot_of(queue, "log")) for queue in ("asia", "eu", "us", "orders")] == [1, 1, 1, 0]
-    meta = lab.snapshot_of("orders", "meta")
-    assert (meta.get("fan_at"), meta["copies"], meta["unrouted"], meta["ready_bytes"]) == (None, 3, 0, 0)
-
-
-def test_the_mark_of_a_message_that_is_gone_hinders_nobody(lab: Lab) -> None:
-    lab.seed("eu")
-    lab.seed(log=plain(place(-9)), meta={"fan_at": f"{place(-50)} asia"})
-
-    assert lab.run(pass_on(lab, place(-9), to=["eu"]))[0] == b"ok"
-
-
 @pytest.mark.parametrize(
     "deaths,kept",
     [

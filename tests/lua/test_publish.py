@@ -97,27 +97,6 @@ def test_a_message_whose_time_is_over_goes_to_who_waits_or_dies_in_each_queue(la
     assert "deaths:expired" not in state["orders"]["meta"]
 
 
-@pytest.mark.spec("TE-08")
-def test_a_window_of_a_queue_drops_that_copy_alone(lab: Lab) -> None:
-    lab.seed("eu", options={"duplicate_window": 9}, dedup={";1;;x": NOW})
-    lab.seed("us")
-    lab.seed()
-
-    lab.run(publish(lab, Message(b"a", id="x")))
-
-    assert [len(lab.snapshot_of(queue, "log")) for queue in ("eu", "us")] == [0, 1]
-
-
-def test_a_duplicate_at_the_topic_reaches_no_queue(lab: Lab) -> None:
-    lab.seed("eu")
-    lab.seed(options={"duplicate_window": 9})
-    lab.run(publish(lab, Message(b"a", id="x"), to=["eu"]))
-    before = lab.snapshot()
-
-    assert lab.run(publish(lab, Message(b"a", id="x"), to=["eu"]))[2] == [b"="]
-    assert lab.snapshot() == changed(before, meta={"copies": 1})
-
-
 def test_a_full_queue_refuses_the_message_and_nothing_is_stored(lab: Lab) -> None:
     lab.seed("eu", options={"max_length": 1}, log=plain(place(-9)), waiters={"w": NOW - 9})
     lab.seed("us", options={"max_length": 2, "overflow": "reject-publish"}, log=plain(place(-9)))

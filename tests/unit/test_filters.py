@@ -45,7 +45,7 @@ def death(queue: str, reason: str) -> Death:
 @pytest.mark.parametrize(
     "place,rule,refused",
     [
-        ("", "expected text, a mapping or a list of these, got ", (7, True, b"a", {"a"}, [None], [["a"]])),
+        ("", "expected text, a mapping or a list of these, got ", (7, True, b"a", {"a"}, range(0), [None], [["a"]])),
         ("name of a header: ", "expected non-empty text, got ", ({"": 1}, {7: 1}, [{"fine": 1}, {None: 1}])),
         (
             "header 'subject': ",
