@@ -47,6 +47,10 @@ def only(plan: Plan) -> Step:
     return step
 
 
+def order(plan: Plan) -> list[str]:
+    return [f"{step.action} {step.name}" for step in plan.steps]
+
+
 def test_equal_states_give_no_steps() -> None:
     wanted = policy(max_length=3)
 
@@ -78,12 +82,8 @@ def test_a_pause_is_part_of_a_plan_only_where_the_file_names_it(paused: bool | N
     assert bool(only(make_plan(queues(paused=paused), Deployment())).after["paused"]) is bool(paused)  # type: ignore[index]  # a new queue
 
 
-NEWS: dict[str, object] = {
-    "news": {"max_length": 5, "bindings": {"a": "x.#", "b": {"size": 1}, "c": None}},
-    "a": {},
-    "b": {},
-    "c": {},
-}
+NEWS_BINDINGS: dict[str, object] = {"a": "x.#", "b": {"size": 1}, "c": None}
+NEWS: dict[str, object] = {"news": {"max_length": 5, "bindings": NEWS_BINDINGS}, "a": {}, "b": {}, "c": {}}
 
 
 def bound(present: dict[str, object], **bindings: object) -> Step:
@@ -114,31 +114,21 @@ def test_bindings_stay_where_the_file_does_not_name_them() -> None:
 
 
 def test_bound_queues_come_before_their_topics() -> None:
-    wanted = deployment(
-        queues={"a": {"bindings": {"b": None}}, "b": {"bindings": {"c": None, "old": None}}, "c": {}, "z": {}}
+    topics = {"a": {"bindings": {"b": None}}, "b": {"bindings": {"c": None, "old": None}}}
+
+    plan = make_plan(
+        deployment(queues={**topics, "c": {}, "z": {}}), deployment(queues={"old": {}, "z": {"lease": "1m"}})
     )
 
-    plan = make_plan(wanted, deployment(queues={"old": {}, "z": {"lease": "1m"}}))
-
-    assert [(step.action, step.name) for step in plan.steps] == [
-        ("create", "c"),
-        ("update", "z"),
-        ("create", "b"),
-        ("create", "a"),
-    ]
+    assert order(plan) == ["create c", "update z", "create b", "create a"]
 
 
 def test_a_queue_that_forwards_is_made_after_its_target_and_a_chain_is_turned_round_from_its_end() -> None:
     wanted = deployment(queues={"a": {}, "b": {"forward_to": "a"}, "c": {"forward_to": "b"}})
     present = deployment(queues={"a": {"forward_to": "b"}, "b": {}})
 
-    names = [(step.action, step.name) for step in make_plan(wanted, present).steps]
-    assert names == [("update", "a"), ("update", "b"), ("create", "c")]
-    assert [(step.action, step.name) for step in make_plan(wanted, Deployment()).steps] == [
-        ("create", "a"),
-        ("create", "b"),
-        ("create", "c"),
-    ]
+    assert order(make_plan(wanted, present)) == ["update a", "update b", "create c"]
+    assert order(make_plan(wanted, Deployment())) == ["create a", "create b", "create c"]
 
 
 def test_a_binding_of_a_queue_that_is_gone_is_in_no_file_and_made_again_with_its_queue() -> None:
@@ -146,13 +136,9 @@ def test_a_binding_of_a_queue_that_is_gone_is_in_no_file_and_made_again_with_its
     present = replace(present, queues={name: present.queues[name] for name in ("news", "c")})
 
     assert present.as_document()["queues"] == {"c": {}, "news": {"max-length": 5, "bindings": {"c": []}}}
-    steps = make_plan(deployment(queues={"news": {"bindings": {"a": "x.#"}}, "a": {}}), present).steps
-    assert [(step.action, step.name) for step in steps] == [("create", "a"), ("update", "news")]
-    assert steps[1].bindings == {
-        "a": (None, [{"subject": "x.#"}]),
-        "b": ([{"size": 1}], None),
-        "c": ([], None),
-    }
+    plan = make_plan(deployment(queues={"news": {"bindings": {"a": "x.#"}}, "a": {}}), present)
+    assert order(plan) == ["create a", "update news"]
+    assert plan.steps[1].bindings == {"a": (None, [{"subject": "x.#"}]), "b": ([{"size": 1}], None), "c": ([], None)}
     other, news = make_plan(present, Deployment()).steps
     assert (other.name, news.bindings) == ("c", {"c": (None, [])})
 

@@ -427,12 +427,6 @@ def test_namespaces_may_have_a_prefix_or_be_absent() -> None:
 
 
 PLACE = "/configuration/core/address-settings/address-setting"
-
-
-def child(name: str, value: str) -> str:
-    return core(settings(("a", f"<{name}>{value}</{name}>")))
-
-
 REFUSED: dict[str | bytes, str] = {
     '<!DOCTYPE c [<!ENTITY x SYSTEM "file:///etc/passwd">]><core>&x;</core>': "without a document type definition",
     "": "line 1, column 1: expected well-formed XML: no element found",
@@ -459,45 +453,29 @@ def test_a_bad_file_is_refused_with_its_place_and_its_rule(text: str | bytes) ->
     assert REFUSED[text] in str(refused.value)
 
 
-RING = '<addresses><address name="a"><anycast><queue name="q" ring-size="x"/></anycast></address></addresses>'
+UNREADABLE = [
+    ("expiry-delay", "soon", "a whole number, got 'soon'"),
+    ("expiry-delay", "9" * 30, "a whole number, got '999999999999999999999999999999'"),
+    ("expiry-delay", "${delay}", "a whole number, got '${delay}'; write the value of the property"),
+    ("no-expiry", "yes", "true or false, got 'yes'"),
+    ("no-expiry", "1", "true or false, got '1'"),
+    ("redelivery-delay-multiplier", "NaN", "a number, got 'NaN'"),
+    ("max-size-bytes", "10 apples", "a number of bytes such as 1048576 or 10MB, got '10 apples'"),
+    ("address-full-policy", "SPILL", "one of PAGE, DROP, BLOCK, FAIL, got 'SPILL'"),
+    ("ring-size", "x", "a whole number, got 'x'"),
+]
 
 
-@pytest.mark.parametrize(
-    "text, setting, rule",
-    [
-        (child("expiry-delay", "soon"), "expiry-delay", "expected a whole number, got 'soon'"),
-        (
-            child("expiry-delay", "9" * 30),
-            "expiry-delay",
-            "expected a whole number, got '999999999999999999999999999999'",
-        ),
-        (
-            child("expiry-delay", "${delay}"),
-            "expiry-delay",
-            "expected a whole number, got '${delay}'; write the value of the property",
-        ),
-        (child("no-expiry", "yes"), "no-expiry", "expected true or false, got 'yes'"),
-        (child("redelivery-delay-multiplier", "NaN"), "redelivery-delay-multiplier", "expected a number, got 'NaN'"),
-        (
-            child("max-size-bytes", "10 apples"),
-            "max-size-bytes",
-            "expected a number of bytes such as 1048576 or 10MB, got '10 apples'",
-        ),
-        (
-            child("address-full-policy", "SPILL"),
-            "address-full-policy",
-            "expected one of PAGE, DROP, BLOCK, FAIL, got 'SPILL'",
-        ),
-        (core(settings(("a", ""), ("b", "<no-expiry>1</no-expiry>"))), "no-expiry", "expected true or false, got '1'"),
-        (core(RING), "ring-size", "expected a whole number, got 'x'"),
-    ],
-)
-def test_a_value_that_cannot_be_read_is_a_note_at_its_setting(text: str, setting: str, rule: str) -> None:
-    noted = [note for note in read_broker(text).notes if note.costs]
+@pytest.mark.parametrize("setting, value, rule", UNREADABLE)
+def test_a_value_that_cannot_be_read_is_a_note_at_its_setting(setting: str, value: str, rule: str) -> None:
+    ring = (
+        f'<addresses><address name="a"><anycast><queue name="q" ring-size="{value}"/></anycast></address></addresses>'
+    )
+    child = settings(("a", ""), ("b", f"<{setting}>{value}</{setting}>"))
+    noted = [note for note in read_broker(core(ring if setting == "ring-size" else child)).notes if note.costs]
 
-    assert [(note.kind, note.setting, note.text) for note in noted] == [
-        ("left out", setting, f"it cannot be read: {rule}")
-    ]
+    text = f"it cannot be read: expected {rule}"
+    assert [(note.kind, note.setting, note.text) for note in noted] == [("left out", setting, text)]
 
 
 def test_queues_of_an_element_jms_are_taken_and_get_the_settings_of_their_addresses(fixtures: dict[str, str]) -> None:

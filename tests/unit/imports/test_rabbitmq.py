@@ -279,15 +279,8 @@ def test_operator_policies_are_read_from_parameters_also_as_lists_of_pairs() -> 
     parameter = {"vhost": "/", "component": "operator_policy", "name": "capped", "value": value}
     imported = read_definitions(file(parameters=[parameter]))
 
-    assert imported.deployments["/"].operator_policies == {
-        "capped": {
-            "pattern": "^q",
-            "syntax": "regex",
-            "priority": 3,
-            "apply-to": "queues",
-            "definition": {"max-length": 5},
-        }
-    }
+    capped = {**value, "syntax": "regex", "definition": {"max-length": 5}}
+    assert imported.deployments["/"].operator_policies == {"capped": capped}
 
 
 @pytest.mark.parametrize("name", ["", "a", "amq.gen-1", "amq", "amqx", "amxq.", "xamq.", "amq.", "zzz"])
@@ -415,40 +408,34 @@ def test_no_secret_is_in_a_note(fixtures: dict[str, str]) -> None:
     assert "secret" not in str(read_definitions(fixtures["rabbitmq_cluster.json"]))
 
 
-@pytest.mark.parametrize("unset", ["undefined", "", None])
-@pytest.mark.parametrize("where", ["vhost", "metadata", "root", "root metadata", "type", "x-queue-type"])
-def test_no_type_means_classic_wherever_it_is_written(where: str, unset: str | None) -> None:
-    given = {"default_queue_type": unset}
-    queue: dict[str, Any] = {"name": "q", "arguments": {"x-message-ttl": 60_000}}
-    vhost: dict[str, Any] = {
-        "name": "/",
-        **(given if where == "vhost" else {"metadata": given} if where == "metadata" else {}),
+def typed(where: str, value: str | None) -> Imported:
+    """The import of a queue whose type stands in one of the places where RabbitMQ writes it."""
+    default, ttl = {"default_queue_type": value}, {"x-message-ttl": 60_000}
+    places: dict[str, Any] = {
+        "vhost": {"vhosts": [{"name": "/", **default}]},
+        "metadata": {"vhosts": [{"name": "/", "metadata": default}]},
+        "root": default,
+        "root metadata": {"metadata": default},
     }
-    table: dict[str, Any] = {"rabbit_version": "4.0.5", "queues": [queue]}
-    if where.startswith("root"):
-        table |= given if where == "root" else {"metadata": given}
-    else:
-        table["vhosts"] = [vhost]
-    if where == "type":
-        queue["type"] = unset
-    elif where == "x-queue-type":
-        queue["arguments"]["x-queue-type"] = unset
-
-    imported = read_definitions(json.dumps(table))
-
-    assert imported.deployments["/"].queues == {"q": {"message_ttl": "1m"}}
+    own: dict[str, Any] = {"type": {"type": value}, "x-queue-type": {"arguments": {**ttl, "x-queue-type": value}}}
+    queue = {"name": "q", "vhost": "/", "arguments": ttl, **own.get(where, {})}
+    return read_definitions(json.dumps({"rabbit_version": "4.0.5", "queues": [queue], **places.get(where, {})}))
 
 
-@pytest.mark.parametrize("where", ["vhost", "metadata", "root", "root metadata"])
+DEFAULTS = ["vhost", "metadata", "root", "root metadata"]
+
+
+@pytest.mark.parametrize("unset", ["undefined", "", None])
+@pytest.mark.parametrize("where", [*DEFAULTS, "type", "x-queue-type"])
+def test_no_type_means_classic_wherever_it_is_written(where: str, unset: str | None) -> None:
+    assert typed(where, unset).deployments["/"].queues == {"q": {"message_ttl": "1m"}}
+
+
+@pytest.mark.parametrize("where", DEFAULTS)
 def test_a_default_type_counts_wherever_it_is_written(where: str) -> None:
-    given: dict[str, Any] = {"default_queue_type": "quorum"}
-    given = {"metadata": given} if where.endswith("metadata") else given
-    table = {"vhosts": [{"name": "/", **given}]} if where in ("vhost", "metadata") else given
-    text = json.dumps({"rabbit_version": "4.0.5", "queues": [{"name": "q", "vhost": "/"}], **table})
+    imported = typed(where, "quorum")
 
-    imported = read_definitions(text)
-
-    assert imported.deployments["/"].queues == {"q": {"max_deliveries": 21}}
+    assert imported.deployments["/"].queues == {"q": {"max_deliveries": 21, "message_ttl": "1m"}}
     (note,) = [note for note in imported.notes if note.setting.endswith("default_queue_type")]
     assert (note.kind, note.value) == ("translated", "quorum")
 
