@@ -140,26 +140,15 @@ def test_the_plan_says_what_is_bound_and_unbound_and_a_file_without_bindings_kee
     assert len(news.bindings()) == 4
 
 
-@pytest.mark.parametrize(
-    "queues, text",
-    [
-        ("{news: {bindings: {}}}", "queues.news.bindings: queue 'news' is no topic, and never becomes one"),
-        (
-            "{new: , t: {bindings: {none: }}}",
-            "queues.t.bindings.none: no such queue, neither in the file nor in the na",
-        ),
-        ("{new: , t: {bindings: {u: }}, u: {bindings: {t: }}}", "messages would come back: "),
-    ],
-)
 def test_topics_that_cannot_be_made_are_refused_before_anything_changes(
-    run: Run, broker: Broker, client: redis.Redis, queues: str, text: str
+    run: Run, broker: Broker, client: redis.Redis
 ) -> None:
     broker.declare_queue("news").enqueue(b"x")
     before = everything(client)
 
-    line = failed(run("apply", "-", "--yes", stdin=f"rqttl: 1\nqueues: {queues}".encode()), 2)
+    line = failed(run("apply", "-", "--yes", stdin=b"rqttl: 1\nqueues: {new: , news: {bindings: {}}}"), 2)
 
-    assert text in line
+    assert "queues.news.bindings: queue 'news' is no topic, and never becomes one" in line
     assert "[invalid_deployment]" in line
     assert everything(client) == before
 

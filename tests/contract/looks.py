@@ -3,7 +3,7 @@
 import threading
 from typing import Any
 
-from rqttl import Broker, Delivery, Queue, QueueNotFound, RedriveResult, RenewalEvent
+from rqttl import Broker, CommandEvent, Delivery, Queue, QueueNotFound, RedriveResult, RenewalEvent
 from tests.contract.clocked import START, Clocked, at
 from tests.waiting import PATIENCE
 
@@ -96,6 +96,13 @@ class Renewals:
             clocked.advance(lease // 2)
             while delivery.leased_until != at(clocked.now - START + lease):
                 self.wait(1)
+
+
+def scripts(broker: Broker) -> list[str]:
+    """The scripts that the broker calls from now on."""
+    called: list[str] = []
+    broker.events.subscribe(lambda event: called.append(event.name), CommandEvent)
+    return called
 
 
 def fail(_: Delivery) -> None:

@@ -12,7 +12,6 @@ import redis
 
 from rqttl import (
     Broker,
-    CommandEvent,
     InvalidInput,
     InvalidOption,
     InvalidPolicy,
@@ -23,13 +22,14 @@ from rqttl import (
     QueueMismatch,
     Topic,
 )
+from rqttl.protocol.commands import BriefCommand
 from rqttl.store.driver import driver_of
 from rqttl.testing.fake import ClockedBroker
 from tests.contract.clocked import START, Clocked, at
-from tests.contract.looks import bodies, dead, dropped, one, taken
+from tests.contract.looks import bodies, dead, dropped, one, scripts, taken
 from tests.contract.test_passing_on import contents, dies, reap
 from tests.contract.test_waking import Waiters, waiters
-from tests.drivers import redis_of
+from tests.drivers import before_step, redis_of
 from tests.lua.states import everything
 
 
@@ -45,8 +45,7 @@ __all__ = ["waiters"]
 @pytest.mark.spec("S-089", "S-094", "TE-25")
 def test_a_message_moves_in_one_step_and_keeps_its_id_headers_and_deadline(clocked: Clocked) -> None:
     source, target = chain(clocked, "q", "q/next")
-    called: list[str] = []
-    clocked.events.subscribe(lambda event: called.append(event.name), CommandEvent)
+    called = scripts(clocked)
 
     receipts = source.enqueue_many([Message(b"1", ttl="1m", headers={"kind": "a"}), b"2"])
     receipts.append(source.enqueue(b"3", id="x"))
@@ -295,23 +294,14 @@ def test_a_queue_in_another_slot_is_refused_with_the_name_that_would_do(client: 
 
 @pytest.mark.spec("C-45", "TE-13", "TR-11")
 def test_a_circle_that_two_clients_close_holds_its_messages_until_it_is_open(
-    clocked: Clocked, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    clocked: Clocked, caplog: pytest.LogCaptureFixture
 ) -> None:
     a, b, c = (clocked.declare_queue(name) for name in ("q/a", "q/b", "q/c"))
     b.update(forward_to="q/c")
     other = Clocked(redis_of(clocked))
-    driver, raced = driver_of(clocked), False
-    perform: Any = driver.step
 
-    def step(asked: Any) -> Any:
-        """Another client is as far as this one: both have seen no circle."""
-        nonlocal raced
-        if getattr(asked, "script", None) and asked.script.name == "update" and not raced:
-            raced = True
-            other.queue("q/c").update(forward_to="q/a")
-        return perform(asked)
-
-    monkeypatch.setattr(driver, "step", step)
+    # the other client is as far as this one: both have seen no circle
+    before_step(driver_of(clocked), BriefCommand, lambda: other.queue("q/c").update(forward_to="q/a"))
     a.update(forward_to="q/b")
     a.enqueue(b"1")
     b.enqueue(b"2")

@@ -42,64 +42,40 @@ def death(queue: str, reason: str) -> Death:
     return Death(queue, reason, 1, now, now, now, None, 1, None)
 
 
-@pytest.mark.parametrize(
-    "place,rule,refused",
-    [
-        ("", "expected text, a mapping or a list of these, got ", (7, True, b"a", {"a"}, range(0), [None], [["a"]])),
-        ("name of a header: ", "expected non-empty text, got ", ({"": 1}, {7: 1}, [{"fine": 1}, {None: 1}])),
-        (
-            "header 'subject': ",
-            "expected words with dots between them, at most 255 bytes, got ",
-            ("", ".", "a..b", ".a", ["a", "a."], {"subject": ""}, {"subject": {"pattern": 7}}, "é" * 128),
-        ),
-        (
-            "header 'x': ",
-            "expected words with dots between them, at most 255 bytes, got ",
-            ({"x": {"pattern": "a."}}, {"x": {"pattern": b"a"}}, {"x": {"pattern": None}}),
-        ),
-        (
-            "header 'subject': ",
-            "expected each '*' and '#' as a word of its own, got ",
-            ("orders*", "#a", "a.##", "a.*b"),
-        ),
-        ("header 'x': ", "expected each '*' and '#' as a word of its own, got ", ({"x": {"pattern": "a.*#"}},)),
-        (
-            "header 'subject': ",
-            "expected a pattern alone, without a list or 'not'; a list of filters can have several, got ",
-            ({"subject": ["a.*"]}, {"subject": ["a", "#"]}, {"subject": {"not": "a.#"}}),
-        ),
-        ("header 'x': ", "expected at least one value, got an empty list", ({"x": []}, {"x": {"not": []}})),
-        (
-            "header 'x': ",
-            "expected text, a finite number of at most 64 bits, true or false, got ",
-            (
-                *({"x": None}, {"x": b"a"}, {"x": [["a"]]}, {"x": {"not": {"not": 1}}}, {"x": float("nan")}),
-                *({"x": ["a", float("-inf")]}, {"x": {"not": 2**64}}, {"x": -(2**63) - 1}, {"x": [10**9999]}),
-            ),
-        ),
-        (
-            "header 'x': ",
-            "expected one of the operators exists, not, pattern, prefix, got ",
-            ({"x": {"gt": 1}}, {"x": {1: 1}}, {"x": {}}, {"x": {"not": 1, "exists": True}}, {"x": {"Prefix": "a"}}),
-        ),
-        ("header 'x': ", "exists: expected true or false, got ", ({"x": {"exists": 1}}, {"x": {"exists": None}})),
-        ("header 'x': ", "prefix: expected text, got ", ({"x": {"prefix": ["a"]}}, {"x": {"prefix": 1}})),
-        (
-            "header 'unmatched': ",
-            'expected {"unmatched": True} without another rule',
-            (
-                *({"unmatched": False}, {"unmatched": 1}, {"unmatched": True, "x": 1}, [{"unmatched": True}, {}]),
-                *([{"unmatched": True}, "a"], {"unmatched": [True, False]}, {"unmatched": {"exists": True}}),
-            ),
-        ),
-    ],
-)
-def test_a_refusal_names_filter_header_and_rule(place: str, rule: str, refused: tuple[object, ...]) -> None:
-    for filter in refused:
-        with pytest.raises(InvalidInput) as error:
-            check_filter(filter, "--filter")
+SUBJECT, X = "header 'subject': ", "header 'x': "
+WORDS_ALONE = "expected words with dots between them, at most 255 bytes, got "
+STARS_ALONE = "expected each '*' and '#' as a word of its own, got "
+PATTERN_ALONE = "expected a pattern alone, without a list or 'not'; a list of filters can have several, got "
+SIMPLE = "expected text, a finite number of at most 64 bits, true or false, got "
+OPERATORS = "expected one of the operators exists, not, pattern, prefix, got "
+UNMATCHED = "header 'unmatched': expected {\"unmatched\": True} without another rule"
+REFUSED: list[tuple[str, list[Any]]] = [
+    ("expected text, a mapping or a list of these, got ", [7, True, b"a", {"a"}, range(0), [None], [["a"]]]),
+    ("name of a header: expected non-empty text, got ", [{"": 1}, {7: 1}, [{"fine": 1}, {None: 1}]]),
+    (SUBJECT + WORDS_ALONE, ["", ".", "a..b", ".a", ["a", "a."], {"subject": ""}, {"subject": {"pattern": 7}}]),
+    (SUBJECT + WORDS_ALONE, ["é" * 128]),
+    (X + WORDS_ALONE, [{"x": {"pattern": "a."}}, {"x": {"pattern": b"a"}}, {"x": {"pattern": None}}]),
+    (SUBJECT + STARS_ALONE, ["orders*", "#a", "a.##", "a.*b"]),
+    (X + STARS_ALONE, [{"x": {"pattern": "a.*#"}}]),
+    (SUBJECT + PATTERN_ALONE, [{"subject": ["a.*"]}, {"subject": ["a", "#"]}, {"subject": {"not": "a.#"}}]),
+    (X + "expected at least one value, got an empty list", [{"x": []}, {"x": {"not": []}}]),
+    (X + SIMPLE, [{"x": None}, {"x": b"a"}, {"x": [["a"]]}, {"x": {"not": {"not": 1}}}, {"x": float("nan")}]),
+    (X + SIMPLE, [{"x": ["a", float("-inf")]}, {"x": {"not": 2**64}}, {"x": -(2**63) - 1}, {"x": [10**9999]}]),
+    (X + OPERATORS, [{"x": {"gt": 1}}, {"x": {1: 1}}, {"x": {}}, {"x": {"not": 1, "exists": True}}]),
+    (X + OPERATORS, [{"x": {"Prefix": "a"}}]),
+    (X + "exists: expected true or false, got ", [{"x": {"exists": 1}}, {"x": {"exists": None}}]),
+    (X + "prefix: expected text, got ", [{"x": {"prefix": ["a"]}}, {"x": {"prefix": 1}}]),
+    (UNMATCHED, [{"unmatched": False}, {"unmatched": 1}, {"unmatched": True, "x": 1}, [{"unmatched": True}, {}]]),
+    (UNMATCHED, [[{"unmatched": True}, "a"], {"unmatched": [True, False]}, {"unmatched": {"exists": True}}]),
+]
 
-        assert str(error.value).startswith(f"--filter: {place}{rule}")
+
+@pytest.mark.parametrize("rule,filter", [(rule, one) for rule, refused in REFUSED for one in refused])
+def test_a_refusal_names_filter_header_and_rule(rule: str, filter: object) -> None:
+    with pytest.raises(InvalidInput) as error:
+        check_filter(filter, "--filter")
+
+    assert str(error.value).startswith(f"--filter: {rule}")
 
 
 @pytest.mark.parametrize(
