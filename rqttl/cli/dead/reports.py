@@ -71,6 +71,7 @@ _WHEN = Read("when", _read_when)
 _OPTIONS = (
     click.option(
         "--error",
+        type=params.TEXT,
         metavar="TEXT",
         help="Only dead letters with this error, as `dead report --by error` has it; * stands for any characters.",
     ),
