@@ -232,16 +232,19 @@ def test_copies_of_a_message_whose_time_is_over_die_in_their_queues(clocked: Clo
     assert (dead(topic), bodies(clocked.queue("news/x/dead"))) == ({}, [b"x", b"x", b"y", b"y"])
 
 
+@pytest.mark.parametrize("waits", [False, True])
 @pytest.mark.spec("TE-18")
 def test_a_copy_may_push_a_message_out_into_a_queue_that_gets_a_copy_too_or_into_the_topic(
-    clocked: Clocked, topic: Topic
+    clocked: Clocked, topic: Topic, waits: bool
 ) -> None:
     topic.subscribe("a", max_length=1, dead_letter="news/b")
     topic.subscribe("b")
     topic.subscribe("c", max_length=1, dead_letter="news")
     topic.enqueue(b"1")
 
+    topic.update(paused=waits)
     topic.enqueue(b"2")
+    topic.resume()
 
     assert [bodies(clocked.queue(f"news/{name}")) for name in "abc"] == [[b"1"], [b"1", b"2", b"1", b"1", b"2"], [b"2"]]
     assert (bodies(topic), dropped(topic)) == ([], {"cycle": 1})

@@ -117,20 +117,6 @@ def test_what_a_full_queue_refuses_waits_and_is_told_by_number(lab: Lab) -> None
     assert refusal == [b"full", b"us", b"max_length", 2]
 
 
-@pytest.mark.parametrize("target", ["us", "orders"])
-def test_a_copy_buries_into_another_copy_or_into_the_topic(lab: Lab, target: str) -> None:
-    lab.seed("us")
-    lab.seed("eu", options={"max_length": 1, "dead_letter": target}, log={place(-50): (b"", b"old")})
-    lab.seed(log={place(-9): (b"", b"new")}, meta=PASSES)
-
-    reply = lab.run(pass_on(lab, place(-9), to=("us", "eu")))
-
-    state = lab.snapshot()
-    assert reply[1] == ([b"pass", b"orders"] if target == "orders" else b"")
-    assert [body for _, body in state[target]["log"].values()] == ([b"new"] if target == "us" else []) + [b"old"]
-    assert state[target]["meta"]["letters"] == 1
-
-
 #: Calls after which a message waits in `orders`, and the queue that each of them is about.
 NOTED: dict[str, Callable[[Lab], Command]] = {
     "enqueue": lambda lab: enqueue(lab, b"a"),

@@ -7,18 +7,7 @@ from typing import Any
 
 import pytest
 
-from rqttl import (
-    Broker,
-    Delivery,
-    Event,
-    InvalidInput,
-    Message,
-    Observer,
-    Observers,
-    Operation,
-    Receipt,
-    SweepEvent,
-)
+from rqttl import Broker, Delivery, Event, InvalidInput, Message, Observer, Observers, Operation, Receipt, SweepEvent
 from rqttl.reaper import Reaper
 
 pytestmark = pytest.mark.once

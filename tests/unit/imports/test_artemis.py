@@ -91,6 +91,10 @@ CHILDREN: list[tuple[dict[str, str], dict[str, Any]]] = [
     ({"expiry-address": "E"}, {"dead-letter-expired": "E"}),
     ({"dead-letter-address": "D"}, {"dead-letter-delivery-limit": "D", "dead-letter-rejected": "D"}),
     ({"dead-letter-address": ""}, {"dead-letter-delivery-limit": NONE, "dead-letter-rejected": NONE}),
+    (
+        {"dead-letter-address": "D", "auto-create-dead-letter-resources": "true"},
+        {"dead-letter-delivery-limit": "DLQ.{queue}", "dead-letter-rejected": "DLQ.{queue}"},
+    ),
     ({"max-delivery-attempts": "3"}, {"max-deliveries": 3}),
     ({"max-delivery-attempts": "-1"}, {"max-deliveries": NONE}),
     ({"max-delivery-attempts": "0"}, {"max-deliveries": NONE}),
@@ -147,13 +151,6 @@ def test_automatic_expiry_resources_become_a_template(extra: str, expected: str)
     creates = "<expiry-address>E</expiry-address><auto-create-expiry-resources>true</auto-create-expiry-resources>"
 
     assert definition(creates + extra) == {"dead-letter-expired": expected}
-
-
-def test_automatic_dead_letter_resources_become_a_template_with_their_own_prefix() -> None:
-    creates = "<dead-letter-address>D</dead-letter-address>"
-    creates += "<auto-create-dead-letter-resources>true</auto-create-dead-letter-resources>"
-
-    assert set(definition(creates).values()) == {"DLQ.{queue}"}
 
 
 @pytest.mark.spec("A-048")
