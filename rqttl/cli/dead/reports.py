@@ -47,6 +47,14 @@ Row = tuple[str, int]
 # What several commands have
 
 
+def _read_error(value: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # bytes that are no text; control characters may stand in an error
+        raise InvalidInput(f"error: expected text, got {value!r}") from None
+    return value
+
+
 def _read_reason(value: str) -> str:
     reason = value.lower().replace("-", "_")
     if reason not in REASONS:
@@ -71,7 +79,7 @@ _WHEN = Read("when", _read_when)
 _OPTIONS = (
     click.option(
         "--error",
-        type=params.TEXT,
+        type=Read("error", _read_error),
         metavar="TEXT",
         help="Only dead letters with this error, as `dead report --by error` has it; * stands for any characters.",
     ),
