@@ -128,6 +128,14 @@ def check_queue_name(name: object, argument: str = "queue name") -> str:
     return text
 
 
+def check_subscription_name(name: object) -> str:
+    """Return `name` if a subscription may have it: text that has no `/`. Raise `InvalidName` otherwise."""
+    text = plain_text(name)
+    if not text or "/" in text or not text.isprintable():
+        raise InvalidName(f"name: expected the name of a subscription, without '/', got {format_value(name)}")
+    return text
+
+
 def is_pattern(text: str) -> bool:
     """True if a text has one of the characters `*`, `?` and `[`, which no name has."""
     return _WILD.search(text) is not None

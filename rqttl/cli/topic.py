@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rqttl import text
+from rqttl.checks import check_subscription_name
 from rqttl.cli import queue as queues
 from rqttl.cli.common import output, params
 from rqttl.cli.common.errors import Refused
@@ -43,12 +44,6 @@ def _read_filter(given: str) -> list[Rule]:
     return check_filter(value)
 
 
-def _read_name(given: str) -> str:
-    if not given or "/" in given or not given.isprintable():
-        raise InvalidInput(f"name: expected the name of a subscription, without '/', got {text.format_value(given)}")
-    return given
-
-
 def format_filter(rules: list[Rule]) -> str:
     """A filter as it can be given again, if it is not for everything."""
     short = [rule[SUBJECT] if [*rule] == [SUBJECT] and isinstance(rule[SUBJECT], str) else rule for rule in rules]
@@ -66,7 +61,7 @@ def _complete_subscriptions(context: click.Context, param: click.Parameter, pref
 
 _topic_argument = click.argument("topic", shell_complete=params.complete_queues)
 _subscription_argument = click.argument(
-    "name", type=params.Read("name", _read_name), shell_complete=_complete_subscriptions
+    "name", type=params.Read("name", check_subscription_name), shell_complete=_complete_subscriptions
 )
 FILTER = params.Read("filter", _read_filter)
 _filter_option = click.option(

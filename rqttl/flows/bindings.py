@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from rqttl.checks import check_queue_name
-from rqttl.errors import InvalidInput, InvalidName, QueueMismatch, QueueNotFound
+from rqttl.checks import check_queue_name, check_subscription_name
+from rqttl.errors import InvalidInput, QueueMismatch, QueueNotFound
 from rqttl.filters import MOST_BINDINGS, Filter, Rule, canonical_json, check_filter
 from rqttl.flows import queues, reading
 from rqttl.flows.steps import Flow
@@ -14,16 +14,13 @@ from rqttl.flows.topics import comes_back, rebind, slot_fault, unbind_gone
 from rqttl.options import QueueOptions, by_name, written
 from rqttl.protocol.commands import QueueConfig
 from rqttl.protocol.keys import Keyspace
-from rqttl.text import format_value, plain_text
+from rqttl.text import format_value
 from rqttl.types import Declared
 
 
 def subscription(topic: str, name: object) -> str:
     """The queue of a subscription. Raises `InvalidName`."""
-    text = plain_text(name)
-    if not text or "/" in text:
-        raise InvalidName(f"name: expected the name of a subscription, without '/', got {format_value(name)}")
-    return check_queue_name(f"{topic}/{text}", "name")
+    return check_queue_name(f"{topic}/{check_subscription_name(name)}", "name")
 
 
 def subscribe(

@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from rqttl.deployments import Deployment, Plan, Step
-from rqttl.errors import InvalidOption, QueueNotFound, QueuesAway
-from rqttl.flows import bindings, policies, queues, reading, registry, topics
+from rqttl.errors import QueueNotFound, QueuesAway
+from rqttl.flows import bindings, policies, queues, reading, registry
 from rqttl.flows.steps import Flow
 from rqttl.options import BINDINGS, QueueOptions
 from rqttl.policies import Policy
@@ -85,9 +85,8 @@ def _check_places(keyspace: Keyspace, plan: Plan) -> None:
         for name, (_, after) in step.bindings.items():
             if after is not None:
                 bindings.check_place(keyspace, step.name, name)
-        target = step.after.forwards_to if isinstance(step.after, QueueOptions) else ""
-        if target and (fault := topics.slot_fault(keyspace, step.name, target)):
-            raise InvalidOption(f"forward_to: {fault}")
+        if isinstance(step.after, QueueOptions):
+            queues.check_target(keyspace, step.after)
 
 
 def _others(result: PolicyResult, plan: Plan) -> tuple[str, ...]:

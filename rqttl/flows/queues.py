@@ -204,12 +204,17 @@ def _look(keyspace: Keyspace, queue: str, changes: Mapping[str, object]) -> Flow
 
 def _check_forward(keyspace: Keyspace, declared: QueueOptions) -> Flow[None]:
     """Raise `InvalidOption` if no step can forward to the target, or if messages would come back."""
-    if not (target := declared.forwards_to):
-        return
-    if fault := topics.slot_fault(keyspace, declared.queue, target):
-        raise InvalidOption(f"forward_to: {fault}")
-    if way := (yield from topics.comes_back(declared.queue, [target])):
+    check_target(keyspace, declared)
+    target = declared.forwards_to
+    if target and (way := (yield from topics.comes_back(declared.queue, [target]))):
         raise InvalidOption(f"forward_to: messages would come back: {way}")
+
+
+def check_target(keyspace: Keyspace, declared: QueueOptions) -> None:
+    """Raise `InvalidOption` if a queue would forward to another slot."""
+    target = declared.forwards_to
+    if target and (fault := topics.slot_fault(keyspace, declared.queue, target)):
+        raise InvalidOption(f"forward_to: {fault}")
 
 
 def _check_durability(declared: QueueOptions) -> Flow[None]:
