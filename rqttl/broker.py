@@ -205,7 +205,7 @@ class Broker:
 
         Wait up to `wait` for the first message of any queue. `Delivery.queue` tells where a message is from. See
         `Queue.receive` for `lease` and `auto_ack`. Raises `QueueNotFound` if one of the queues does not exist,
-        and `QueueForwards` if one is a topic, before a message is taken.
+        and `QueueForwards` for a topic or a queue that forwards, before a message is taken.
         """
         names, ms, since = list(several.read_weights(queues)), lease_ms(lease), perf_counter()
         batches = self._fast.perform(several.receive(self._fast, names, max, wait, ms, auto_ack=auto_ack))
@@ -230,9 +230,9 @@ class Broker:
         so with `prefetch=1` each message does. With `weights`, such as `{"high": 3, "low": 1}`, queues that have
         messages share the fetched messages in that proportion. `prefetch` is for all queues together.
 
-        While nothing is ready, one wait is for all queues. A queue that does not exist, or is a topic, is told in the
-        log (`rqttl.consumer`) and looked for every 5 s, also when it is deleted meanwhile. Raises `InvalidInput`,
-        `InvalidName`.
+        While nothing is ready, one wait is for all queues. A queue that does not exist, or whose messages go on to
+        others, is told in the log (`rqttl.consumer`) and looked for every 5 s, also when it is deleted meanwhile.
+        Raises `InvalidInput`, `InvalidName`.
         """
         return Consumer(self._driver, several.read_weights(queues, weights), prefetch, lease=lease, wait=wait)
 

@@ -197,7 +197,7 @@ def queue_table(
 
     Columns of zeros are left out first. A name that is too long is folded, or cut if `cut`.
     """
-    columns = [column for column in columns if column.title not in RARE or column.show(total) not in "0-"]
+    columns = [column for column in columns if column.title not in RARE or column.show(total) not in ("0", "-")]
     cells = [[column.show(row) for column in columns] for row in (*rows, total)]
     widths = [max(map(len, texts)) for texts in zip((column.title for column in columns), *cells, strict=True)]
     zeros = [all(row[i] in ("0", "0s", "-") for row in cells) for i in range(len(columns))]

@@ -73,7 +73,7 @@ class Session(Generic[D]):
         self.heartbeat: Heartbeat | None = None
 
     def enter(self, lease: int | None) -> Flow[None]:
-        """Begin to renew leases, of the length `lease` or that of the queue. Raises `QueueForwards` for a topic."""
+        """Begin to renew leases, of the length `lease` or that of the queue. Raises `QueueForwards`."""
         options = yield from reading.options(self._keyspace, self.queue)
         options.check_source()
         self.schedule.follow([lease or options.number("lease") or 0])

@@ -333,7 +333,7 @@ def receive(
     queues.follow(dict.fromkeys(names))
     for name in queues.candidates(0):
         with queues.sparing(name):
-            # a missing queue, and a topic, is told before a message is taken
+            # what cannot be received from is told before a message is taken
             if not queues.rests(name) and (yield GetConfig(name)).passes_on:
                 (yield GetConfig(name, fresh=True)).options.check_source()
 

@@ -287,9 +287,12 @@ def test_a_multicast_address_becomes_a_topic_with_the_filters_of_its_queues() ->
 
 @pytest.mark.parametrize(
     "address, queue, lost",
-    [("a", '<queue name="a"/>', []), ("a", '<queue name="a"><filter string="b = 1"/></queue>', ["filter"]),
-     ("b c", '<queue name="q"/>', ["multicast", "filter"])],
-)  # fmt: skip
+    [
+        ("a", '<queue name="a"/>', []),
+        ("a", '<queue name="a"><filter string="b = 1"/></queue>', ["filter"]),
+        ("b c", '<queue name="q"/>', ["multicast", "filter"]),
+    ],
+)
 def test_an_address_that_cannot_be_a_topic_is_named(address: str, queue: str, lost: list[str]) -> None:
     imported = read_broker(core(f"<addresses>{multicast(address, queue)}</addresses>"))
 
@@ -312,10 +315,15 @@ def test_an_exclusive_divert_becomes_a_forward_of_each_queue(target: str, queue:
 
 @pytest.mark.parametrize(
     "diverts",
-    [divert("orders", "news", ""), divert("gone", "orders"), divert("news", "orders"), divert("orders", "x y"),
-     divert("orders", "news", "<exclusive>true</exclusive><filter string='a=1'/>"),
-     divert("orders", "news", "<exclusive>true</exclusive><transformer-class-name>T</transformer-class-name>")],
-)  # fmt: skip
+    [
+        divert("orders", "news", ""),
+        divert("gone", "orders"),
+        divert("news", "orders"),
+        divert("orders", "x y"),
+        divert("orders", "news", "<exclusive>true</exclusive><filter string='a=1'/>"),
+        divert("orders", "news", "<exclusive>true</exclusive><transformer-class-name>T</transformer-class-name>"),
+    ],
+)
 def test_another_divert_is_left_out_and_named(diverts: str) -> None:
     imported = read_broker(core(ADDRESSES, f"<diverts>{diverts}</diverts>"))
 
