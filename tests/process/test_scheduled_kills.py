@@ -46,12 +46,16 @@ def rewrite(client: redis.Redis) -> None:
 def test_a_kill_in_the_middle_of_arrivals_neither_loses_nor_repeats_a_message(
     start_server: Callable[..., Server], victim: Literal["reaper", "redis"]
 ) -> None:
-    server, chance, in_the_middle = start_server(appendonly="yes", appendfsync="always"), random.Random(KILLS), 0
+    server, chance = start_server(appendonly="yes", appendfsync="always"), random.Random(KILLS)
+    in_the_middle = sent = kills = 0
     with server.client() as client, Broker(client) as broker:
         queue = broker.declare_queue("q")
-        for kill in range(KILLS):
-            schedule_due(broker, range(kill * SENT, (kill + 1) * SENT))
+        # All may arrive before the kill, on a busy machine. Then further kills follow, each with twice as many.
+        while kills < KILLS or not in_the_middle:
+            more = SENT << max(0, kills - KILLS + 1)
+            schedule_due(broker, range(sent, sent + more))
             enough = queue.stats(sweep=False).activated + chance.randint(1, SENT // 2)
+            sent, kills = sent + more, kills + 1
             with reaping(server.url, watching=False) as reaper:
                 until(lambda enough=enough: queue.stats(sweep=False).activated >= enough)  # type: ignore[misc]  # bound at once
                 if victim == "reaper":
@@ -64,9 +68,8 @@ def test_a_kill_in_the_middle_of_arrivals_neither_loses_nor_repeats_a_message(
             in_the_middle += queue.stats(sweep=False).scheduled > 0
 
         queue.sweep()
-        stats, sent = queue.stats(), KILLS * SENT
+        stats = queue.stats()
         assert (stats.scheduled, stats.activated, stats.enqueued, stats.ready) == (0, sent, sent, sent)
         assert sorted(map(int, drain(broker, "q", sent))) == list(range(sent))
         assert client.exists("rqttl:{q}:scheduled", "rqttl:{q}:upcoming", "rqttl:{q}:scheduled_ids") == 0
-    sys.stdout.write(f"{victim}: {KILLS} kills, {in_the_middle} of them in the middle of arrivals, {sent} messages\n")
-    assert in_the_middle
+    sys.stdout.write(f"{victim}: {kills} kills, {in_the_middle} of them in the middle of arrivals, {sent} messages\n")
