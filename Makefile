@@ -52,6 +52,7 @@ setup: $(READY)
 	@bash .ci/setup program luacheck lua-check
 	@bash .ci/setup program openssl openssl
 	@bash .ci/setup program promtool prometheus
+	@bash .ci/setup browser
 
 demo: $(READY)
 	@bash .ci/setup java
