@@ -1,0 +1,175 @@
+"""The application: its routes, what every answer carries, and the pages for what goes wrong."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, MutableMapping
+from functools import partial
+from typing import Any
+from urllib.parse import parse_qsl
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from rqttl import errors, outages, text
+from rqttl.dashboard import pages
+from rqttl.dashboard.access import Denied, Visitor
+from rqttl.dashboard.visit import ASSETS, Dashboard, Trouble, Visit, asset
+
+logger = logging.getLogger("rqttl.dashboard")
+
+#: The longest body of a form, and the longest query, in bytes.
+LONGEST_FORM, LONGEST_QUERY = 256 * 1024, 4 * 1024
+#: Headers of each answer. Only files of our own run, load and are styled; nobody frames a page.
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",  # under `no-referrer` Chromium sends `Origin: null` with forms
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+Handler = Callable[[Visit], Response]
+#: The pages that are made from memory, and refresh themselves; then all others; then actions, which take a POST only.
+LIVE: dict[str, Handler] = {"/": pages.overview}
+LOOKS: dict[str, Handler] = {}
+ACTS: dict[str, Handler] = {}
+
+
+def application(dashboard: Dashboard) -> ASGIApp:
+    """The ASGI application of a dashboard."""
+    routes = [Route(path, partial(_answer, dashboard, page, live=True)) for path, page in LIVE.items()]
+    routes += [Route(path, partial(_answer, dashboard, page)) for path, page in LOOKS.items()]
+    routes += [Route(path, partial(_answer, dashboard, act), methods=["POST"]) for path, act in ACTS.items()]
+    # plain routes: a mount of files answers 404 behind a proxy that strips the base path
+    routes += [Route(f"/static/{name}", partial(_file, name)) for name in ASSETS]
+    routes += [Route("/livez", _alive), Route("/readyz", partial(_ready, dashboard))]
+    app = Starlette(
+        routes=routes,
+        middleware=[Middleware(_WithHeaders), Middleware(GZipMiddleware, minimum_size=1000)],
+        exception_handlers={HTTPException: partial(_refusal, dashboard)},
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+class _WithHeaders:
+    """Adds our headers to each answer that has not set its own."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                present = {name.lower() for name, _ in message["headers"]}
+                more = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] = [*message["headers"], *(one for one in more if one[0] not in present)]
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+async def _answer(dashboard: Dashboard, handler: Handler, request: Request, *, live: bool = False) -> Response:
+    """Let a handler answer, in a thread, and explain what it raises."""
+    visitor = Visitor("", "", acts=False)
+    try:
+        visitor = await dashboard.access.visitor(request)
+        if len(request.scope["query_string"]) > LONGEST_QUERY:
+            raise Trouble(414, f"the address of a page has at most {LONGEST_QUERY:,} bytes after its question mark")
+        if request.method == "POST" and not visitor.acts:
+            raise Trouble(403, "you may look, and not act")
+        fields = await _fields(request) if request.method == "POST" else {}
+        dashboard.sampler.look()
+        visit, mark = Visit(dashboard, request, visitor, fields), f'"{_BOOT}-{dashboard.sampler.sample.number}"'
+        if live and request.headers.get("if-none-match") == mark:
+            return Response(status_code=304, headers={"ETag": mark})
+        response = await run_in_threadpool(handler, visit)
+        if live:
+            response.headers["ETag"] = mark
+        return response
+    except ClientDisconnect:
+        raise
+    except (Denied, Trouble, errors.RqttlError, *outages.TEMPORARY) as error:
+        if isinstance(error, errors.ContractError):
+            logger.exception("page %s met a bug", request.url.path)
+        status, message, headers = _explain(error)
+    except Exception:
+        number = secrets.token_hex(4)
+        logger.exception("page %s failed, id %s", request.url.path, number)
+        status, message, headers = 500, f"this page failed; the log has the reason under the id {number}", {}
+    page = Visit(dashboard, request, visitor).page("error.html", title=message, status=status)
+    page.headers.update(headers)
+    return page
+
+
+#: Tells the samples of this process from those of an earlier one.
+_BOOT = secrets.token_hex(4)
+
+
+async def _fields(request: Request) -> dict[str, str]:
+    """The fields of a form. Raises `Trouble`."""
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
+        raise Trouble(415, "a form comes as application/x-www-form-urlencoded")
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > LONGEST_FORM:
+            raise Trouble(413, f"a form has at most {LONGEST_FORM:,} bytes")
+    try:
+        return dict(parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=100))
+    except ValueError as error:
+        raise Trouble(400, f"this is no form: {error}") from error
+
+
+def _explain(error: Exception) -> tuple[int, str, dict[str, str]]:
+    """The status, the words and the headers for an error."""
+    message = text.without_secrets(str(error))
+    if isinstance(error, (Denied, Trouble)):
+        return error.status, str(error), dict(getattr(error, "headers", {}))
+    if isinstance(error, (errors.QueueNotFound, errors.PolicyNotFound)):
+        return 404, message, {}
+    if isinstance(error, errors.ContractError):
+        return 500, f"bug: {message}", {}
+    if isinstance(error, errors.InvalidInput):
+        return 400, message, {}
+    if isinstance(error, errors.OutcomeUnknown):
+        return 503, message, {}
+    if isinstance(error, errors.RqttlError):
+        return 409, message, {}
+    if outages.is_denied(error):
+        return 403, f"the Redis user of this dashboard lacks a right: {message}", {}
+    return 503, f"Redis did not answer, so nothing is known: {message}", {}
+
+
+async def _refusal(dashboard: Dashboard, request: Request, error: Exception) -> Response:
+    """The page for an address that no route has, or that takes no such method."""
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    words = {404: "there is no such page", 405: "this address takes another method"}
+    visit = Visit(dashboard, request, Visitor("", "", acts=False))
+    return visit.page("error.html", title=words.get(status, "this request was refused"), status=status)
+
+
+async def _file(name: str, request: Request) -> Response:
+    content, version = asset(name)
+    keep = "public, max-age=31536000, immutable" if request.query_params.get("v") == version else "no-cache"
+    return Response(content, media_type=ASSETS[name], headers={"Cache-Control": keep})
+
+
+async def _alive(_: Request) -> Response:
+    return PlainTextResponse("ok\n")
+
+
+async def _ready(dashboard: Dashboard, _: Request) -> Response:
+    away = dashboard.sampler.sample.trouble is not None
+    return PlainTextResponse("Redis does not answer\n" if away else "ok\n", 503 if away else 200)

@@ -1,0 +1,143 @@
+"""One request: who made it, what it asks for, and the page that answers it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.responses import HTMLResponse, Response
+
+from rqttl import text
+from rqttl.broker import fail_fast
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from rqttl.broker import Broker
+    from rqttl.dashboard.access import Access, Visitor
+    from rqttl.dashboard.sampler import Sampler
+
+#: The files that pages load, with their media types.
+ASSETS = {
+    "style.css": "text/css",
+    "script.js": "text/javascript",
+    "idiomorph.min.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+}
+
+
+class Trouble(Exception):
+    """A request that gets a page with the reason in place of its answer."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@cache
+def asset(name: str) -> tuple[bytes, str]:
+    """The content of a file that pages load, and its version."""
+    content = (resources.files("rqttl.dashboard") / "static" / name).read_bytes()
+    return content, hashlib.sha256(content).hexdigest()[:12]
+
+
+def shown(value: object) -> object:
+    """A value as pages show it: control, invisible and bidirectional characters are escaped."""
+    return text.escape(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("rqttl.dashboard"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "age": text.format_age,
+        "number": lambda value: "-" if value is None else text.format_count(value),
+        "plural": text.plural,
+        "time": lambda at: text.format_time(at, at, utc=True),
+        # lines of a body, of which each is escaped alone
+        "lines": lambda value: Markup("\n").join(text.escape(line) for line in value.split("\n")),
+    }
+    return environment
+
+
+@dataclass(frozen=True)
+class Dashboard:
+    """What all requests share. Without `bodies` pages hide bodies, headers and descriptions of messages."""
+
+    broker: Broker
+    access: Access
+    sampler: Sampler
+    queues: str = "*"
+    bodies: bool = True
+    environment: Environment = field(default_factory=_environment)
+
+    @property
+    def looking(self) -> Broker:
+        """The broker of pages, which do not wait for a node that is away."""
+        return fail_fast(self.broker)
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One request. `fields` are those of its form."""
+
+    dashboard: Dashboard
+    request: Request
+    visitor: Visitor
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+    def text(self, name: str, default: str = "") -> str:
+        """A value of the query, the last one of this name."""
+        return str(self.request.query_params.get(name, default))
+
+    def needed(self, name: str) -> str:
+        """A value that the query must have. Raises `Trouble`."""
+        if not (value := self.text(name)):
+            raise Trouble(400, f"{name}: the address of this page needs a value for it")
+        return value
+
+    def number(self, name: str, default: int = 1) -> int:
+        """A whole number of the query, at least 1. Raises `Trouble`."""
+        value = self.text(name)
+        if not value:
+            return default
+        if not (value.isascii() and value.isdigit() and len(value) < 10 and int(value)):
+            raise Trouble(400, f"{name}: expected a whole number from 1 on, got {text.format_value(value)}")
+        return int(value)
+
+    def link(self, path: str, **query: object) -> str:
+        """The address of a page, under the path at which the dashboard is. Empty values are left out."""
+        words = urlencode({name: value for name, value in query.items() if value not in ("", None)})
+        return f"{self.request.scope.get('root_path', '')}{path}{'?' if words else ''}{words}"
+
+    def page(
+        self, template: str, *, title: str, command: str = "", live: bool = False, status: int = 200, **values: Any
+    ) -> Response:
+        """An answer made of a template. `command` is the one that shows the same; a `live` page fetches itself anew."""
+        frame = {
+            "visit": self,
+            "link": self.link,
+            "asset": lambda name: self.link(f"/static/{name}", v=asset(name)[1]),
+            "path": self.request.scope["path"].removeprefix(self.request.scope.get("root_path", "")) or "/",
+            "title": title,
+            "command": command,
+            "live": live,
+            "now": datetime.now(timezone.utc),
+            "sample": self.dashboard.sampler.sample,
+        }
+        content = self.dashboard.environment.get_template(template).render(frame | values)
+        return HTMLResponse(content, status)
