@@ -90,7 +90,7 @@ async def _answer(dashboard: Dashboard, handler: Handler, request: Request, *, l
         if request.method == "POST" and not visitor.acts:
             raise Trouble(403, "you may look, and not act")
         fields = await _fields(request) if request.method == "POST" else {}
-        dashboard.sampler.look()
+        await run_in_threadpool(dashboard.sampler.look)  # the first one waits
         visit, mark = Visit(dashboard, request, visitor, fields), f'"{_BOOT}-{dashboard.sampler.sample.number}"'
         if live and request.headers.get("if-none-match") == mark:
             return Response(status_code=304, headers={"ETag": mark})

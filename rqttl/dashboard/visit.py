@@ -17,6 +17,7 @@ from starlette.responses import HTMLResponse, Response
 
 from rqttl import text
 from rqttl.broker import fail_fast
+from rqttl.dashboard import charts
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -67,6 +68,8 @@ def _environment() -> Environment:
         "age": text.format_age,
         "number": lambda value: "-" if value is None else text.format_count(value),
         "plural": text.plural,
+        "rate": charts.format_number,
+        "spark": charts.spark,
         "time": lambda at: text.format_time(at, at, utc=True),
         # lines of a body, of which each is escaped alone
         "lines": lambda value: Markup("\n").join(text.escape(line) for line in value.split("\n")),

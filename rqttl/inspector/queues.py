@@ -224,6 +224,18 @@ def rates(before: QueueStats, now: QueueStats, seconds: float) -> dict[str, floa
     return {name: (present[name] - past[name]) / seconds for name in present}
 
 
+def late_work(overdue: Sequence[timedelta], reapers: int | None) -> LateWork | None:
+    """Due work that nobody does, as far as the ages of the oldest one in the last snapshots show it.
+
+    Without a reaper one late snapshot is proof. Where a reaper runs, or where that is unknown, most of the last
+    `WAITS` must be late.
+    """
+    late = [age for age in overdue if age >= LATE]
+    if reapers == 0:
+        return LateWork(overdue[-1], 0) if overdue[-1] >= LATE else None
+    return LateWork(max(late), reapers) if len(late) > WAITS // 2 else None
+
+
 class Trend:
     """The newest snapshot, and its comparison with the earlier ones."""
 
@@ -273,13 +285,5 @@ class Trend:
         return Row(name, aggregate(self.snapshot.queues.values()), sums or None, tuple(self._all_depths))
 
     def late_work(self) -> LateWork | None:
-        """Due work that nobody does, as far as a trend shows it.
-
-        Without a reaper one late snapshot is proof. Where a reaper runs, or where that is unknown, most of the last
-        snapshots must be late.
-        """
-        reapers = self.snapshot.reapers
-        late = [overdue for overdue in self._overdue if overdue >= LATE]
-        if reapers == 0:
-            return LateWork(self._overdue[-1], 0) if self._overdue[-1] >= LATE else None
-        return LateWork(max(late), reapers) if len(late) > WAITS // 2 else None
+        """Due work that nobody does, as far as a trend shows it: see the function of this name."""
+        return late_work(self._overdue, self.snapshot.reapers)
