@@ -303,6 +303,13 @@ class Delivery(Delivered):
         """
         self.settler.settle("reject", [self], None, description)
 
+    def release(self) -> None:
+        """Settle: give the message back at once. It counts as no failed delivery, so no delay and no limit acts.
+
+        Raises `LeaseLost`, `AlreadySettled`, `OutcomeUnknown` (see `ack`).
+        """
+        self.settler.settle("release", [self], None, None)
+
     def renew(self, lease: Duration | None = None) -> None:
         """Extend the lease to `lease` from now; without `lease`, by its last length.
 

@@ -58,6 +58,9 @@ class AsyncDelivery(Delivered):
     async def reject(self, description: str | None = None) -> None:
         await self.settler.settle("reject", [self], None, description)
 
+    async def release(self) -> None:
+        await self.settler.settle("release", [self], None, None)
+
     async def renew(self, lease: Duration | None = None) -> None:
         await self.settler.settle("renew", [self], lease, None)
 
@@ -249,6 +252,9 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
         if renewed:
             self._settled.set()  # leases may be lost
         announce_renewal(self._driver.events, renewed)
+
+    def _look(self) -> None:
+        self._settled.set()
 
     def _hurry(self) -> None:
         self._sooner.set()

@@ -473,7 +473,7 @@ class ConsumerBase(ABC, Generic[D, R]):
     def __init__(
         self, fast: Any, queue: str | Weights, prefetch: int, lease: Duration | None, wait: Duration | None
     ) -> None:
-        prefetch = checks.whole(prefetch, "prefetch", 1, BATCH)
+        checks.whole(prefetch, "prefetch", 1, BATCH)
         self._lease = receive.lease_ms(lease)
         #: Ms for which the iteration waits for a message.
         self.wait = int(MAX_DURATION if wait is None else units.duration(wait, "wait"))
@@ -492,11 +492,21 @@ class ConsumerBase(ABC, Generic[D, R]):
         def details(now: int) -> dict[str, Any]:
             held = {name: part.in_flight(now) for name, part in self._session.parts.items()}
             out = {name: words for name, words in held.items() if words}
-            return {"queues": list(held), "prefetch": prefetch, "held": out}
+            return {"queues": list(held), "prefetch": self.prefetch, "held": out}
 
         self._session.heartbeat = self._heartbeat = Heartbeat(
             fast.keyspace, "consumer", details, self._prefetch.is_empty, self._session.look
         )
+
+    @property
+    def prefetch(self) -> int:
+        """The number of unsettled messages up to which the consumer fetches. A change acts from the next fetch on."""
+        return self._prefetch.limit
+
+    @prefetch.setter
+    def prefetch(self, limit: int) -> None:
+        self._prefetch.limit = checks.whole(limit, "prefetch", 1, BATCH)
+        self._look()
 
     @property
     def lost(self) -> list[str]:
@@ -530,6 +540,10 @@ class ConsumerBase(ABC, Generic[D, R]):
     @abstractmethod
     def _settle(self, how: str, deliveries: Sequence[D], time: Duration | None, description: str | None) -> R:
         """Settle deliveries; see `settling.settle`. An ack is collected for the next fetch."""
+
+    @abstractmethod
+    def _look(self) -> None:
+        """End a wait for room: there may be some now."""
 
     @abstractmethod
     def _hurry(self) -> None:

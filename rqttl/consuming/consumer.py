@@ -252,6 +252,9 @@ class Consumer(ConsumerBase[Delivery, None]):
             self._sender.perform(self._session.settle(how, deliveries, time, description))
         self._settled.notify()
 
+    def _look(self) -> None:
+        self._settled.notify()
+
     def _hurry(self) -> None:
         self._renewer.notify()
 

@@ -31,7 +31,7 @@ class Prefetch(Generic[D]):
     """The deliveries of one consumer, from the fetch to the ack. `limit` bounds the number of unsettled ones."""
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        self.limit = limit
         #: The deliveries that were not handed out.
         self.fetched: deque[D] = deque()
         self._held: list[D] = []
@@ -46,8 +46,12 @@ class Prefetch(Generic[D]):
 
     def room(self) -> int:
         """Return the number of messages that may be fetched now. Only the thread that fetches may call this."""
+        return max(0, self.limit - self.count())
+
+    def count(self) -> int:
+        """Return the number of unsettled deliveries. Only the thread that fetches may call this."""
         self._held = [item for item in self._held if item.settled is None]
-        return max(0, self._limit - len(self._held))
+        return len(self._held)
 
     def add(self, deliveries: Sequence[D]) -> None:
         """Add fetched deliveries. Only the thread that fetches may call this."""
@@ -148,9 +152,9 @@ class SharedPrefetch(Prefetch[D]):
         for part in parts.values():
             part.late, part.unknown = self.late, self.unknown
 
-    def room(self) -> int:
+    def count(self) -> int:
         """See `Prefetch`."""
-        return max(0, self._limit - sum(self._limit - part.room() for part in self._parts.values()))
+        return sum(part.count() for part in self._parts.values())
 
     def add(self, deliveries: Sequence[D]) -> None:
         """See `Prefetch`. All deliveries are of one queue."""

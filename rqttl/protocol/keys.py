@@ -93,7 +93,7 @@ LISTS: Mapping[str, tuple[str, ...]] = {
     "deleted": tuple(part.name for part in PARTS.values() if not part.outlives),
 }
 #: The keys of a whole namespace.
-SHARED = ("queues", "dataset", "policies", "workers")
+SHARED = ("queues", "dataset", "policies", "workers", "routes")
 
 
 #: The number of hash slots of a Redis Cluster.
@@ -181,6 +181,11 @@ class Keyspace:
     def dataset(self) -> str:
         """The hash with the random name of the data, made before the first queue."""
         return self._shared("dataset")
+
+    @property
+    def routes(self) -> str:
+        """The sorted set of all bindings of kombu: an exchange, a queue and a routing key each."""
+        return self._shared("routes")
 
     @property
     def due_channel(self) -> str:

@@ -37,6 +37,7 @@ _DECLARE = {
 }
 _PASS_ON = {"log": "XRANGE", **dict.fromkeys((DETACHED, REQUEUED, *INSIDE), "EXISTS")}
 _LOOK_AHEAD = {"scheduled": "ZCARD ZMSCORE ZRANGE ZRANK", "upcoming": "HMGET HSTRLEN"}
+_ROUTES = {"routes": "ZADD ZCARD ZRANGEBYLEX ZREM"}
 _LIVE = {"workers": "HDEL HGETALL HLEN HSET"}
 _LOOK = "EXISTS HGET HGETALL HLEN HMGET SISMEMBER SMEMBERS SSCAN XLEN XRANGE ZCARD ZCOUNT ZRANGE"
 _SERVER = "CLUSTER|NODES INFO TIME"
@@ -45,7 +46,7 @@ ROLES = {
     "producer": Role(
         "declare queues and topics, bind, send, schedule, cancel",
         "accept cancel declare enqueue lookup publish relay reschedule schedule touch update",
-        {**_DECLARE, **_PASS_ON, **_LOOK_AHEAD, "scheduled_ids": "HGET", "scheduled_more": "ZRANGEBYLEX"},
+        {**_DECLARE, **_PASS_ON, **_LOOK_AHEAD, **_ROUTES, "scheduled_ids": "HGET", "scheduled_more": "ZRANGEBYLEX"},
     ),
     "consumer": Role(
         "declare queues, receive, settle, renew, peek; run `rqttl worker`",
@@ -55,6 +56,7 @@ ROLES = {
             **_PASS_ON,
             **_LOOK_AHEAD,
             **_LIVE,
+            **_ROUTES,
             "queues": "SADD SREM SISMEMBER SSCAN",
             "wakeup": "BLPOP LLEN",
             "waiters": "ZSCORE",
@@ -87,7 +89,7 @@ ROLES = {
     ),
 }
 #: Commands of `plain` that write.
-_WRITES = {"BLPOP", "HDEL", "HSET", "HSETNX", "SADD", "SREM"}
+_WRITES = {"BLPOP", "HDEL", "HSET", "HSETNX", "SADD", "SREM", "ZADD", "ZREM"}
 #: What a connection needs, also on a cluster, without the commands that stop other connections.
 _CONNECT = "+@connection -@dangerous +asking +cluster|slots +readonly +wait"
 #: Redis 6.2 counts all of CLIENT as dangerous.

@@ -93,6 +93,12 @@ class Face:
             return self._shown(getattr(self._inner, name))
         return partial(self._call, name)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(getattr(type(self._inner), name, None), property):
+            _loop().call(setattr, self._inner, name, value)
+        else:
+            vars(self)[name] = value
+
     def _call(self, name: str, *arguments: Any, **options: Any) -> Any:
         if _loop().is_here():
             return getattr(self, name)(*arguments, **options)

@@ -10,6 +10,7 @@ import redis
 from redis.exceptions import ConnectionError
 
 from rqttl import (
+    AlreadySettled,
     Broker,
     CommandEvent,
     Consumer,
@@ -424,3 +425,44 @@ def test_stop_ends_the_wait_for_room_among_unsettled_deliveries(
 
     assert [delivery.body for delivery in shown] == [b"a"]
     assert (ready(queue), queue.stats().leased) == ([b"b"], 1)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_prefetch_changes_under_way_and_bounds_what_is_leased(broker: Broker, queue: Queue, several: bool) -> None:
+    queue.enqueue_many([b"%d" % number for number in range(20)])
+    consumer = broker.consume(["q"], prefetch=2) if several else queue.consume(prefetch=2)
+    with consumer as deliveries:
+        held = [next(deliveries) for _ in range(2)]
+        deliveries.prefetch = 5
+        held += [next(deliveries) for _ in range(3)]
+        assert (deliveries.prefetch, queue.stats().leased) == (5, 5)
+
+        deliveries.prefetch = 1
+        for delivery in held[:4]:
+            delivery.ack()
+        with ThreadPoolExecutor(1) as pool:  # it waits for room, which a higher limit makes
+            waiting = pool.submit(next, deliveries)
+            until(lambda: queue.stats().leased == 1)
+            assert not waiting.done()
+            deliveries.prefetch = 2
+            held.append(waiting.result(PATIENCE))
+        assert queue.stats().leased == 2
+        with pytest.raises(InvalidInput, match="prefetch: expected"):
+            deliveries.prefetch = 0
+        held[-1].ack()
+        held[-2].ack()
+
+
+def test_a_released_delivery_is_back_at_once_and_was_no_failure(broker: Broker) -> None:
+    queue = broker.declare_queue("q", max_deliveries=1, redelivery_delay="1h")
+    queue.enqueue(b"x")
+    for _ in range(3):
+        delivery = one(queue)
+        delivery.release()
+        assert (delivery.settled, delivery.delivery_count) == ("nack", 1)
+    with pytest.raises(AlreadySettled):
+        delivery.release()
+    with queue.consume() as deliveries:
+        next(deliveries).release()
+        assert queue.stats().ready == 1
+    assert dead(queue) == {}

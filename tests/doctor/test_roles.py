@@ -11,12 +11,15 @@ from redis.exceptions import NoPermissionError
 
 from rqttl import Broker, Message
 from rqttl.doctor import examine
+from rqttl.flows import routes
+from rqttl.flows.routes import Route
 from rqttl.inspector.dead_letters import DeadLetterFilter, DeadLetters
 from rqttl.metrics import collector
 from rqttl.protocol import scripts
 from rqttl.protocol.keys import Keyspace
 from rqttl.protocol.roles import ROLES, rules
 from rqttl.reaper import Reaper
+from rqttl.store.driver import driver_of
 from tests.cluster_servers import ClusterServers
 from tests.conftest import CLUSTER
 from tests.contract.looks import bodies
@@ -69,6 +72,17 @@ def test_a_producer_declares_and_sends(broker: Broker, role: As) -> None:
     assert broker.queue("orders").stats(sweep=False).ready == 3
     assert broker.queue("orders").stats().ready == 4
     assert broker.queue("limited").stats().ready == 2
+
+
+@pytest.mark.parametrize("name", ["producer", "consumer"])
+def test_a_route_is_made_and_looked_up_and_goes_with_its_queue(broker: Broker, role: As, name: str) -> None:
+    driver, keys = driver_of(role(name)), Keyspace()
+    made, gone = [Route("x", broker.declare_queue(queue).name, "") for queue in ("made", "gone")]
+    driver.perform(routes.add(keys, gone))
+    broker.queue("gone").delete()
+    driver.perform(routes.add(keys, made))
+
+    assert driver.perform(routes.read(keys, "x")) == [made]
 
 
 @pytest.mark.parametrize("name", ["consumer", "admin"])

@@ -91,11 +91,11 @@ def test_the_shared_keys_of_a_namespace_share_a_slot_and_belong_to_no_queue(
     namespace: str, name: str, part: str
 ) -> None:
     keys = Keyspace(check_namespace(namespace))
-    shared = [key.encode() for key in (keys.registry, keys.policies, keys.workers, keys.dataset)]
+    shared = [key.encode() for key in (keys.registry, keys.policies, keys.workers, keys.dataset, keys.routes)]
 
     assert {key_slot(key) for key in shared} == {key_slot(namespace.encode())}
     assert keys.key(name, part).encode() not in shared
-    assert [keys.split(key) for key in shared] == [None] * 4
+    assert [keys.split(key) for key in shared] == [None] * 5
 
 
 @given(NAMES, NAMES, ANY_PART, ANY_PART)

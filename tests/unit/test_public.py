@@ -48,10 +48,10 @@ _NAMES = {
     ),
     rqttl.Delivery: (
         "ack body content_type deaths decode delivery_count enqueued_at expires_at headers id leased_until nack queue "
-        "reject renew sequence settled "
+        "reject release renew sequence settled "
         "check_unsettled checksum config entry_id fields lease settle_as settler size token words"  # for consumers
     ),
-    rqttl.Consumer: "close idle lost lost_count queue release stop unknown unknown_count wait",
+    rqttl.Consumer: "close idle lost lost_count prefetch queue release stop unknown unknown_count wait",
 }
 PUBLIC = {kind: set(words.split()) for kind, words in _NAMES.items()}
 
