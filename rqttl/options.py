@@ -84,6 +84,18 @@ class Option:
     meaning: str
     choices: tuple[str, ...] = ()
 
+    def format(self, value: Value | None) -> str:
+        """A value as people write it on the command line."""
+        if value is None:
+            return "(none)"
+        if self.kind == "duration":
+            return units.as_text(int(value))
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        if self.kind in ("count", "size"):
+            return f"{value:,}"
+        return str(units.written_rate(value) if self.kind == "rate" else value) or "(drop)"
+
 
 def _duration(least: int) -> Callable[[str, object], Value]:
     return lambda name, value: int(units.duration(value, name, least=least))  # type: ignore[arg-type]  # duration checks

@@ -144,25 +144,11 @@ def _missing(queue: str, id: str) -> errors.Refused:
 
 
 def _print_message(message: MessageView, held: str | None, now: datetime, longest: int | None, *, utc: bool) -> None:
-    output.print_pairs(
-        [
-            ("id", text.escape(message.id)),
-            ("sequence", message.sequence),
-            ("queue", message.queue),
-            ("state", message_view.state_text(message, now, utc=utc)),
-            *([("held by", held)] if held else []),
-            ("enqueued", text.format_time(message.enqueued_at, now, utc=utc)),
-            ("expires", text.format_time(message.expires_at, now, utc=utc) if message.expires_at else "never"),
-            ("deliveries", text.format_count(message.delivery_count)),
-            *([("last failure", text.escape(message.description, longest))] if message.description else []),
-            ("content type", text.escape(message.content_type)),
-            ("size", as_size(len(message.body))),
-            *(
-                (f"header {text.escape(name, longest)}", message_view.header_text(value, longest))
-                for name, value in message.headers.items()
-            ),
-        ]
-    )
+    headers = [
+        (f"header {text.escape(name, longest)}", message_view.header_text(value, longest))
+        for name, value in message.headers.items()
+    ]
+    output.print_pairs([*message_view.facts(message, held, now, longest, utc=utc), *headers])
     if message.deaths:
         output.answer("")
         rows = []

@@ -12,7 +12,7 @@ import click
 from rqttl import text
 from rqttl.cli.common import output, params
 from rqttl.cli.common.errors import Refused
-from rqttl.cli.common.params import flag, format_value, json_flag, json_name
+from rqttl.cli.common.params import flag, json_flag, json_name
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.errors import PolicyNotFound, QueueNotFound
 from rqttl.options import OPTIONS
@@ -191,7 +191,7 @@ for command in (set_policy, list_policies, show, delete):
 
 def _format_definition(policy: Policy) -> str:
     return ", ".join(
-        f"{flag(name)[2:]} {'none' if value is None else format_value(OPTIONS[name], value)}"
+        f"{flag(name)[2:]} {'none' if value is None else OPTIONS[name].format(value)}"
         for name, value in policy.definition.items()
     )
 
@@ -221,7 +221,7 @@ def _print(line: str, result: PolicyResult, dry_run: bool, as_json: bool, warnin
     effect = f"{text.plural(count, 'queue')} {'would change' if dry_run else 'changed'}" if count else none
     output.answer_sentence(f"{line}: {effect}")
     rows = [
-        [queue if i == 0 else "", flag(name)[2:], " -> ".join(format_value(OPTIONS[name], value) for value in values)]
+        [queue if i == 0 else "", flag(name)[2:], " -> ".join(OPTIONS[name].format(value) for value in values)]
         for queue, changes in sorted(result.changed.items())[:LISTED]
         for i, (name, values) in enumerate(changes.items())
     ]
@@ -285,7 +285,7 @@ def explain(queue: str, ttl: timedelta | None, name_only: bool, every: bool, as_
     output.answer(_deadline(explanation.message.ttl, now))
     reason = "the queue is not up to date with the policies; a reaper brings it there"
     for name, value in explanation.outdated.items():
-        output.note(f"{flag(name)} is still {format_value(OPTIONS[name], value)} in force: {reason}")  # type: ignore[arg-type]  # the value of an option
+        output.note(f"{flag(name)} is still {OPTIONS[name].format(value)} in force: {reason}")  # type: ignore[arg-type]  # the value of an option
 
 
 def _explain_existing(broker: Broker, queue: str, ttl: timedelta | None) -> Explanation | None:
@@ -301,10 +301,10 @@ def _explain_existing(broker: Broker, queue: str, ttl: timedelta | None) -> Expl
 def _option_rows(name: str, explained: Explained) -> list[list[str]]:
     option = OPTIONS[name]
     lost = [
-        ["", "none" if other.value is None else format_value(option, other.value), f"{other.source}, {other.reason}"]
+        ["", "none" if other.value is None else option.format(other.value), f"{other.source}, {other.reason}"]
         for other in explained.lost
     ]
-    return [[flag(name)[2:], format_value(option, explained.value), explained.source], *lost]
+    return [[flag(name)[2:], option.format(explained.value), explained.source], *lost]
 
 
 def _deadline(ttl: int | None, now: datetime) -> str:

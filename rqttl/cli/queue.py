@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
-from functools import partial
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
@@ -13,16 +12,20 @@ import click
 from rqttl import text
 from rqttl.cli.common import output, params
 from rqttl.cli.common.errors import Refused, explain
-from rqttl.cli.common.params import flag, format_value, json_flag, queues_argument
+from rqttl.cli.common.params import flag, json_flag, queues_argument
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.errors import PolicyDecides, QueueInUse, QueueNotFound, QueuesAway, RqttlError
 from rqttl.inspector.queues import (
+    CONSUMERS,
     LATE,
     LateWork,
     aggregate,
+    consumer_row,
     consumer_to_json,
+    death_rows,
     deaths,
     existing_names,
+    facts,
     kinds,
     living_consumers,
     marked,
@@ -32,14 +35,13 @@ from rqttl.inspector.queues import (
 )
 from rqttl.options import OPTIONS, REASONS, QueueOptions, UpdateResult
 from rqttl.policies import Explanation
-from rqttl.policies.policy import DECLARED as DECLARED_OPTION
 from rqttl.types import Purged, QueueStats, State
 from rqttl.units import as_size
 
 if TYPE_CHECKING:
     from rqttl.broker import Broker
     from rqttl.queue import Queue
-    from rqttl.types import ConsumerInfo, Declared
+    from rqttl.types import Declared
 
 #: The outcomes of a declaration, for people.
 DECLARED: dict[Declared, str] = {
@@ -49,19 +51,6 @@ DECLARED: dict[Declared, str] = {
 }
 #: `scheduled` is left out if no message is.
 COLUMNS = ("queue", ">ready", ">leased", ">delayed", ">scheduled", ">bytes", ">oldest", ">dead")
-#: Of the consumers of a queue. `in flight` are messages, `oldest` is the one that was taken first.
-CONSUMERS = ("role", "program", "host", ">pid", "started", ">prefetch", ">in flight", "oldest")
-#: Counters in the order of a message's life.
-COUNTERS = (
-    *("cancelled", "activated", "enqueued", "delivered", "redelivered", "acked", "refused", "purged", "redriven"),
-    *("copies", "unrouted"),
-)
-#: The time at which the first message leaves a state, and what happens then, for people.
-EVENTS = {
-    "leased": ("next_lease_end", "lease ends"),
-    "delayed": ("next_delay_end", "ready"),
-    "scheduled": ("next_scheduled", "due"),
-}
 #: The result of an action on one queue, for `text.dump_json`.
 Result = dict[str, Any]
 
@@ -212,64 +201,11 @@ def show(name: str, every: bool, utc: bool, as_json: bool, settings: Settings) -
         output.note(f"queue {name}: cannot read its consumers")
     elif consumers:
         output.answer("")
-        output.print_table(CONSUMERS, [_consumer_row(one, now, utc=utc) for one in consumers])
+        output.print_table(CONSUMERS, [consumer_row(one, now, utc=utc) for one in consumers])
     output.answer("")
-    output.print_table(["death reason", ">died", ">dropped", "dead letters go to"], _death_rows(stats, options))
+    output.print_table(["death reason", ">died", ">dropped", "dead letters go to"], death_rows(stats, options))
     output.answer("")
     output.print_pairs(_option_pairs(options, explanation, every=every))
-
-
-def facts(name: str, stats: QueueStats, explanation: Explanation, now: datetime, *, utc: bool) -> list[tuple[str, str]]:
-    """What the statistics of a queue say, for people."""
-    time = partial(text.format_time, now=now, utc=utc)
-    age = stats.oldest_ready_age
-    oldest = f", the oldest from {time(now - age)}" if age is not None else ""
-    pairs = [("queue", name)]
-    if stats.paused:
-        source, effect = explanation["paused"].source, "messages wait" if stats.passes_on else "consumers get nothing"
-        pairs.append(("paused", f"{effect}{'' if source == DECLARED_OPTION else f' ({source})'}"))
-    pairs += [("ready", f"{text.format_count(stats.ready)} ({as_size(stats.ready_bytes)}){oldest}")]
-    for state, (end, event) in EVENTS.items():
-        n, at = getattr(stats, state), getattr(stats, end)
-        first = f", the first {event} {time(at)}" if at else ""
-        if n or (state != "scheduled" and not stats.passes_on):
-            most = explanation["max_leased"].value if state == "leased" else None
-            pairs.append((state, f"{text.format_count(n)}{f' of at most {most:,}' if most else ''}{first}"))
-    if stats.next_by_rate and stats.next_by_rate > now:
-        pairs.append(("next by rate", time(stats.next_by_rate)))
-    if stats.overdue:
-        pairs.append(("overdue", f"the oldest due work waits {text.format_age(stats.overdue)}"))
-    if stats.outgoing:
-        counts = [f"{text.plural(n, 'dead letter')} to {target}" for target, n in sorted(stats.outgoing.items())]
-        pairs.append(("on their way", ", ".join(counts)))
-    if stats.consumers or not stats.passes_on:
-        pairs.append(("consumers", text.format_count(stats.consumers)))
-    if stats.ends_at:
-        pairs.append(("expires", f"{time(stats.ends_at)}, unless it is used"))
-    words = {"copies": "copied"}
-    totals = [f"{text.format_count(n)} {words.get(one, one)}" for one in COUNTERS if (n := getattr(stats, one))]
-    return [*pairs, ("so far", ", ".join(totals) or "-")]
-
-
-def _consumer_row(consumer: ConsumerInfo, now: datetime, *, utc: bool) -> list[str]:
-    oldest = ""
-    if consumer.oldest is not None and consumer.oldest_since is not None:
-        since = consumer.oldest_since
-        held = f"since {text.format_time(since, now, utc=True)}" if utc else f"for {text.format_age(now - since)}"
-        oldest = f"{text.escape(consumer.oldest, 40)}, {held}"
-    who = text.escape(consumer.role), text.escape(consumer.program, 40), text.escape(consumer.host), str(consumer.pid)
-    counts = map(text.format_count, (consumer.prefetch, consumer.in_flight))
-    return [*who, text.format_time(consumer.started, now, utc=utc), *counts, oldest]
-
-
-def _death_rows(stats: QueueStats, options: QueueOptions) -> list[list[str]]:
-    rows = []
-    for reason in REASONS:
-        died, dropped = text.format_count(stats.deaths[reason]), text.format_count(stats.dropped[reason])
-        rows.append([reason, died, dropped, options.target(reason) or "(dropped)"])
-    if stats.dropped["cycle"]:
-        rows.append(["cycle", "-", text.format_count(stats.dropped["cycle"]), "(dropped)"])
-    return rows
 
 
 def _option_pairs(options: QueueOptions, explanation: Explanation, *, every: bool) -> list[tuple[str, str]]:
@@ -279,10 +215,10 @@ def _option_pairs(options: QueueOptions, explanation: Explanation, *, every: boo
     for name, option in OPTIONS.items():
         source = f" ({explanation[name].source})" if matched else ""
         if name in options.non_default:
-            lines.append((flag(name), f"{format_value(option, options[name])}{source}"))
+            lines.append((flag(name), f"{option.format(options[name])}{source}"))
         elif every:
             default = " (default)" if option.default is not None else ""
-            lines.append((flag(name), f"{format_value(option, option.default)}{default}"))
+            lines.append((flag(name), f"{option.format(option.default)}{default}"))
     return lines or [("options", "all at their defaults")]
 
 
@@ -351,7 +287,7 @@ def _print_update(name: str, changes: Iterable[str], result: UpdateResult, *, dr
     output.answer(f"queue {name}: {count} {'would be ' if dry_run else ''}changed")
     pairs = []
     for option, rule in OPTIONS.items():
-        before, after = (format_value(rule, options[option]) for options in (result.before, result.after))
+        before, after = (rule.format(options[option]) for options in (result.before, result.after))
         if option in changed:
             pairs.append((flag(option), f"{before} -> {after}"))
         elif option in changes:

@@ -17,8 +17,8 @@ from rqttl.cli.common.errors import Refused
 from rqttl.cli.common.params import json_flag
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.errors import InvalidInput, QueueMismatch, QueueNotFound
-from rqttl.filters import SUBJECT, Rule, check_filter
-from rqttl.inspector.queues import LATE, LateWork, marked, readable, running_reapers, to_json
+from rqttl.filters import Rule, check_filter
+from rqttl.inspector.queues import LATE, LateWork, facts, format_filter, marked, readable, running_reapers, to_json
 from rqttl.types import QueueStats
 from rqttl.units import as_size
 
@@ -42,16 +42,6 @@ def _read_filter(given: str) -> list[Rule]:
     except (ValueError, RecursionError) as error:  # a number with thousands of digits; too many levels
         raise InvalidInput(f"filter: not JSON that can be read: {error}") from None
     return check_filter(value)
-
-
-def format_filter(rules: list[Rule]) -> str:
-    """A filter as it can be given again, if it is not for everything."""
-    short = [rule[SUBJECT] if [*rule] == [SUBJECT] and isinstance(rule[SUBJECT], str) else rule for rule in rules]
-    if not short:
-        return "everything"
-    if len(short) > 1 or (isinstance(short[0], str) and short[0].startswith(("{", "["))):
-        return text.dump_json(short)
-    return text.escape(short[0]) if isinstance(short[0], str) else text.dump_json(short[0])
 
 
 def _complete_subscriptions(context: click.Context, param: click.Parameter, prefix: str) -> list[str]:
@@ -257,7 +247,7 @@ def show(topic: str, utc: bool, as_json: bool, settings: Settings) -> None:
         ]
         output.answer_json({"topic": topic, **to_json(stats), "bindings": bound})
     else:
-        output.print_pairs([("topic", topic), *queues.facts(topic, stats, explanation, now, utc=utc)[1:]])
+        output.print_pairs([("topic", topic), *facts(topic, stats, explanation, now, utc=utc)[1:]])
         output.answer("")
         if bindings:
             output.print_table(COLUMNS, [_row(name, bindings[name], found.get(name)) for name in bindings])

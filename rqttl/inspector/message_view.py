@@ -12,6 +12,7 @@ from rqttl.delivery import Delivery
 from rqttl.errors import InvalidInput
 from rqttl.protocol import codec
 from rqttl.types import ConsumerInfo, Header, Message, MessageView
+from rqttl.units import as_size
 
 Viewed = Delivery | MessageView
 
@@ -72,6 +73,25 @@ def holder_text(message: MessageView, holder: ConsumerInfo | None, now: datetime
         return "not known: taken by a plain receive, or a moment ago"
     name = f"{text.escape(holder.program)} on {text.escape(holder.host)}, pid {holder.pid}"
     return name if holder.holds(message) else f"{name}, as of {text.format_age(now - holder.beat)} ago"
+
+
+def facts(
+    message: MessageView, held: str | None, now: datetime, longest: int | None = text.LONGEST, *, utc: bool = False
+) -> list[tuple[str, str]]:
+    """What is known of a message beside its headers, deaths and body, for people. `held` names its holder."""
+    return [
+        ("id", text.escape(message.id)),
+        ("sequence", message.sequence),
+        ("queue", message.queue),
+        ("state", state_text(message, now, utc=utc)),
+        *([("held by", held)] if held else []),
+        ("enqueued", text.format_time(message.enqueued_at, now, utc=utc)),
+        ("expires", text.format_time(message.expires_at, now, utc=utc) if message.expires_at else "never"),
+        ("deliveries", text.format_count(message.delivery_count)),
+        *([("last failure", text.escape(message.description, longest))] if message.description else []),
+        ("content type", text.escape(message.content_type)),
+        ("size", as_size(len(message.body))),
+    ]
 
 
 def overhead(message: Message) -> int:

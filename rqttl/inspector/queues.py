@@ -7,12 +7,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from rqttl import text
 from rqttl.checks import is_pattern
 from rqttl.errors import QueueNotFound, QueuesAway
+from rqttl.filters import SUBJECT, Rule
+from rqttl.options import REASONS, QueueOptions
+from rqttl.policies import Explanation
+from rqttl.policies.policy import DECLARED
 from rqttl.types import ConsumerInfo, QueueStats
+from rqttl.units import as_size
 
 if TYPE_CHECKING:
     from rqttl.broker import Broker
@@ -287,3 +293,85 @@ class Trend:
     def late_work(self) -> LateWork | None:
         """Due work that nobody does, as far as a trend shows it: see the function of this name."""
         return late_work(self._overdue, self.snapshot.reapers)
+
+
+#: Counters in the order of a message's life.
+COUNTERS = (
+    *("cancelled", "activated", "enqueued", "delivered", "redelivered", "acked", "refused", "purged", "redriven"),
+    *("copies", "unrouted"),
+)
+#: The time at which the first message leaves a state, and what happens then, for people.
+EVENTS = {
+    "leased": ("next_lease_end", "lease ends"),
+    "delayed": ("next_delay_end", "ready"),
+    "scheduled": ("next_scheduled", "due"),
+}
+
+
+def facts(name: str, stats: QueueStats, explanation: Explanation, now: datetime, *, utc: bool) -> list[tuple[str, str]]:
+    """What the statistics of a queue say, for people."""
+    time = partial(text.format_time, now=now, utc=utc)
+    age = stats.oldest_ready_age
+    oldest = f", the oldest from {time(now - age)}" if age is not None else ""
+    pairs = [("queue", name)]
+    if stats.paused:
+        source, effect = explanation["paused"].source, "messages wait" if stats.passes_on else "consumers get nothing"
+        pairs.append(("paused", f"{effect}{'' if source == DECLARED else f' ({source})'}"))
+    pairs += [("ready", f"{text.format_count(stats.ready)} ({as_size(stats.ready_bytes)}){oldest}")]
+    for state, (end, event) in EVENTS.items():
+        n, at = getattr(stats, state), getattr(stats, end)
+        first = f", the first {event} {time(at)}" if at else ""
+        if n or (state != "scheduled" and not stats.passes_on):
+            most = explanation["max_leased"].value if state == "leased" else None
+            pairs.append((state, f"{text.format_count(n)}{f' of at most {most:,}' if most else ''}{first}"))
+    if stats.next_by_rate and stats.next_by_rate > now:
+        pairs.append(("next by rate", time(stats.next_by_rate)))
+    if stats.overdue:
+        pairs.append(("overdue", f"the oldest due work waits {text.format_age(stats.overdue)}"))
+    if stats.outgoing:
+        counts = [f"{text.plural(n, 'dead letter')} to {target}" for target, n in sorted(stats.outgoing.items())]
+        pairs.append(("on their way", ", ".join(counts)))
+    if stats.consumers or not stats.passes_on:
+        pairs.append(("consumers", text.format_count(stats.consumers)))
+    if stats.ends_at:
+        pairs.append(("expires", f"{time(stats.ends_at)}, unless it is used"))
+    words = {"copies": "copied"}
+    totals = [f"{text.format_count(n)} {words.get(one, one)}" for one in COUNTERS if (n := getattr(stats, one))]
+    return [*pairs, ("so far", ", ".join(totals) or "-")]
+
+
+def death_rows(stats: QueueStats, options: QueueOptions) -> list[list[str]]:
+    """Each reason of a death, the numbers of those that died and that left no dead letter, and where others go."""
+    rows = []
+    for reason in REASONS:
+        died, dropped = text.format_count(stats.deaths[reason]), text.format_count(stats.dropped[reason])
+        rows.append([reason, died, dropped, options.target(reason) or "(dropped)"])
+    if stats.dropped["cycle"]:
+        rows.append(["cycle", "-", text.format_count(stats.dropped["cycle"]), "(dropped)"])
+    return rows
+
+
+#: Of the consumers of a queue. `in flight` are messages, `oldest` is the one that was taken first.
+CONSUMERS = ("role", "program", "host", ">pid", "started", ">prefetch", ">in flight", "oldest")
+
+
+def consumer_row(consumer: ConsumerInfo, now: datetime, *, utc: bool) -> list[str]:
+    """A consumer as a row of `CONSUMERS`."""
+    oldest = ""
+    if consumer.oldest is not None and consumer.oldest_since is not None:
+        since = consumer.oldest_since
+        held = f"since {text.format_time(since, now, utc=True)}" if utc else f"for {text.format_age(now - since)}"
+        oldest = f"{text.escape(consumer.oldest, 40)}, {held}"
+    who = text.escape(consumer.role), text.escape(consumer.program, 40), text.escape(consumer.host), str(consumer.pid)
+    counts = map(text.format_count, (consumer.prefetch, consumer.in_flight))
+    return [*who, text.format_time(consumer.started, now, utc=utc), *counts, oldest]
+
+
+def format_filter(rules: list[Rule]) -> str:
+    """A filter as it can be given again, if it is not for everything."""
+    short = [rule[SUBJECT] if [*rule] == [SUBJECT] and isinstance(rule[SUBJECT], str) else rule for rule in rules]
+    if not short:
+        return "everything"
+    if len(short) > 1 or (isinstance(short[0], str) and short[0].startswith(("{", "["))):
+        return text.dump_json(short)
+    return text.escape(short[0]) if isinstance(short[0], str) else text.dump_json(short[0])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rqttl import errors, text
-from rqttl.cli.common.params import flag, format_value, naming_flag
+from rqttl.cli.common.params import flag, naming_flag
 from rqttl.options import NO_OPTIONS, OPTIONS, OTHER_NAMES
 from rqttl.text import did_you_mean, nearest
 
@@ -89,7 +89,7 @@ def _library_error(error: errors.RqttlError) -> str:
     if isinstance(error, errors.QueueMismatch) and OPTIONS.keys() >= error.differences.keys() > set():
         differences = []
         for name, values in error.differences.items():
-            ours, theirs = (format_value(OPTIONS[name], value) for value in values)  # type: ignore[arg-type]  # as read
+            ours, theirs = (OPTIONS[name].format(value) for value in values)  # type: ignore[arg-type]  # as read
             differences.append(f"{flag(name)} is {theirs}, not {ours}")
         return f"queue {error.queue!r} exists with other options ({'; '.join(differences)}): nothing was changed"
     if isinstance(error, errors.QueueMismatch):

@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 from rqttl import units
 from rqttl.checks import check_id, check_queue_name
 from rqttl.errors import InvalidInput
-from rqttl.options import CONTROLS, DECLARED_ONLY, OPTIONS, Option, QueueOptions, Value
+from rqttl.options import CONTROLS, DECLARED_ONLY, OPTIONS, Option, QueueOptions
 from rqttl.text import nearest
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -204,19 +204,6 @@ _ARGUMENTS = ("id", "ttl", "expires_at", "content_type", "subject", "scan_period
 _FLAGS = {"deliver_at": "--at", "headers": "--header", "queues": "QUEUE"}
 
 
-def format_value(option: Option, value: Value | None) -> str:
-    """The value of an option as people write it on the command line."""
-    if value is None:
-        return "(none)"
-    if option.kind == "duration":
-        return units.as_text(int(value))
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if option.kind in ("count", "size"):
-        return f"{value:,}"
-    return str(units.written_rate(value) if option.kind == "rate" else value) or "(drop)"
-
-
 def with_flags(message: str) -> str:
     """A message of the library in which options have the names of their flags: `max_length` is `--max-length`."""
     return _NAMES.sub(lambda name: flag(name[0]), message)
@@ -275,7 +262,7 @@ def _flag(option: Option) -> Callable[[F], F]:
     meaning = with_flags(option.meaning[:1].upper() + option.meaning[1:])
     if option.kind == "flag":
         return click.option(f"{name}/--no-{name[2:]}", default=None, help=f"{meaning}.")
-    default = f"  [default: {format_value(option, option.default)}]" if option.default is not None else ""
+    default = f"  [default: {option.format(option.default)}]" if option.default is not None else ""
     return click.option(
         name,
         type=click.Choice(option.choices) if option.kind == "choice" else _TYPES.get(option.kind),
