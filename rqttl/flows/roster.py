@@ -52,7 +52,8 @@ def leave(keyspace: Keyspace, name: str) -> Flow[None]:
 
 def workers(keyspace: Keyspace) -> Flow[list[WorkerInfo]]:
     """The workers and reapers that live, sorted by role and name. Entries that cannot be read are left out."""
-    infos = [_worker(name, facts) for name, facts in (yield from _living(keyspace))]
+    entries, now, *_ = yield from _read(keyspace)
+    infos = [_worker(name, facts) for name, facts in _living(entries, now)]
     return sorted([one for one in infos if one], key=lambda one: (one.role, one.name))
 
 
@@ -63,15 +64,14 @@ def reaper_count(keyspace: Keyspace) -> Flow[int]:
 
 def consumers(keyspace: Keyspace, queue: str) -> Flow[list[ConsumerInfo]]:
     """The consumers and workers of a queue that live, the oldest first. Raises `QueueNotFound`."""
-    (exists,) = yield Read([("EXISTS", keyspace.key(queue, META))])
+    entries, now, exists = yield from _read(keyspace, ("EXISTS", keyspace.key(queue, META)))
     if not exists:
         raise QueueNotFound(queue)
-    infos = [_consumer(name, facts, queue) for name, facts in (yield from _living(keyspace))]
+    infos = [_consumer(name, facts, queue) for name, facts in _living(entries, now)]
     return sorted([one for one in infos if one], key=lambda one: (one.started, one.name))
 
 
-def _living(keyspace: Keyspace) -> Flow[list[tuple[str, dict[str, Any]]]]:
-    entries, now = yield from _read(keyspace)
+def _living(entries: Mapping[bytes, _Facts], now: datetime) -> list[tuple[str, dict[str, Any]]]:
     return [
         (field.decode("utf-8", "replace"), facts)
         for field, facts in entries.items()
@@ -79,10 +79,11 @@ def _living(keyspace: Keyspace) -> Flow[list[tuple[str, dict[str, Any]]]]:
     ]
 
 
-def _read(keyspace: Keyspace) -> Flow[tuple[dict[bytes, _Facts], datetime]]:
-    entries, time = yield Read([("HGETALL", keyspace.workers), ("TIME",)])
+def _read(keyspace: Keyspace, *calls: tuple[str, ...]) -> Flow[Any]:
+    """All entries, the time, and the replies of further calls."""
+    entries, time, *more = yield Read([("HGETALL", keyspace.workers), ("TIME",), *calls])
     now = as_datetime(replies.milliseconds(time))
-    return {field: _facts(text) for field, text in replies.pairs(entries).items()}, now
+    return {field: _facts(text) for field, text in replies.pairs(entries).items()}, now, *more
 
 
 def _facts(text: bytes) -> _Facts:
