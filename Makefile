@@ -8,11 +8,11 @@ PYTEST := $(BIN)/python -m pytest
 # Tests of what depends on no server run once (`tests/unit`, `tests/testing`, the mark `once`); all others run on each kind
 # of server. Many tests wait for a process, so three at a time are quicker than two on two cores. Tests with a JVM run
 # once, in two processes: each has a Spark session. `make check test` runs the quick tests once.
-PARALLEL := -n 3 --dist worksteal -m 'not spark and not quick'
-ON_EACH  := -n 3 --dist worksteal -m 'not spark and not once'
+PARALLEL := -n 3 --dist worksteal -m 'not spark and not quick and not browser'
+ON_EACH  := -n 3 --dist worksteal -m 'not spark and not once and not browser'
 
 
-.PHONY: help demo lint quick test test-7.0 test-valkey test-servers test-pythons test-fake test-aio test-cluster test-cluster-aio test-spark test-spark-versions check setup bench bench-spark bench-worker bench-instructions compare dist chaos chaos-worker cancellations coverage coverage-of-spec test-policies test-scheduled test-sentinel test-worker
+.PHONY: help demo lint quick test test-7.0 test-valkey test-servers test-pythons test-fake test-aio test-cluster test-cluster-aio test-dashboard test-spark test-spark-versions check setup bench bench-spark bench-worker bench-instructions compare dist chaos chaos-worker cancellations coverage coverage-of-spec test-policies test-scheduled test-sentinel test-worker
 
 help:
 	@echo 'Daily'
@@ -22,6 +22,7 @@ help:
 	@echo 'make setup             only the environment'
 	@echo 'make test-sentinel     failovers behind Sentinel; make test has them, too'
 	@echo 'make test-cluster-aio  contract tests of the asyncio interface on a Redis Cluster'
+	@echo 'make test-dashboard    all tests of the dashboard in a browser; make test has ten of them'
 	@echo 'make bench             measurements against raw redis-py, as a table'
 	@echo 'make coverage          the part of rqttl that the tests of the core and of the command line run'
 	@echo 'make coverage-of-spec  rows of the behaviour specification, with the tests that show them'
@@ -93,6 +94,9 @@ test-cluster: setup
 
 test-cluster-aio: setup
 	RQTTL_TEST_REDIS=cluster-aio $(PYTEST) $(PARALLEL) tests/contract
+
+test-dashboard: setup
+	RQTTL_TEST_REDIS=7.0 $(PYTEST) -n 2 --dist worksteal tests/dashboard/browser
 
 test-spark: setup
 	RQTTL_TEST_REDIS=7.0 $(PYTEST) -n 2 --dist worksteal -m spark tests/spark
