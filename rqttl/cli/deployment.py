@@ -19,6 +19,7 @@ from rqttl.cli.common.params import dry_run_flag, json_flag, yes_flag
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.deployments import FORMAT, Deployment, Plan, Step, make_plan, read_deployment, read_document, write_yaml
 from rqttl.filters import Rule, canonical_json
+from rqttl.inspector import effects
 from rqttl.inspector.queues import readable
 from rqttl.options import BINDINGS, OPTIONS
 from rqttl.types import Effect
@@ -239,7 +240,7 @@ def _run(planned: Sequence[Planned], *, yes: bool, dry_run: bool, as_json: bool,
     if not as_json:
         if steps and not dry_run:
             output.answer(f"{text.plural(steps, 'step')} taken")
-        for line in output.deaths(effect, ahead=dry_run):
+        for line in effects.deaths(effect, ahead=dry_run):
             output.answer(line)
     return effect
 
@@ -262,7 +263,7 @@ def _total(of_plans: Iterable[Effect]) -> Effect:
 
 def _ask(planned: Sequence[Planned], effect: Effect, origin: str | None) -> None:
     steps = [step for one in planned for step in one.plan.steps]
-    losses = output.deaths(effect, ahead=True)
+    losses = effects.deaths(effect, ahead=True)
     if origin is not None and steps and any(one.namespace != origin for one in planned):
         losses.append(f"the file was exported from namespace {origin}")
     if gone := sum(step.kind == "queue" and step.action == "delete" for step in steps):

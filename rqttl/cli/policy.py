@@ -15,6 +15,7 @@ from rqttl.cli.common.errors import Refused
 from rqttl.cli.common.params import flag, json_flag, json_name
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.errors import PolicyNotFound, QueueNotFound
+from rqttl.inspector import effects
 from rqttl.options import OPTIONS
 from rqttl.policies import Explained, Explanation, Policy
 from rqttl.policies.policy import check_policy_name
@@ -106,7 +107,7 @@ def set_policy(
             result = broker.preview_policy(wanted)
         if not dry_run:
             if not yes:
-                output.confirm_losses(f"Set {_kind()} {name}?", output.deaths(result, ahead=True))
+                output.confirm_losses(f"Set {_kind()} {name}?", effects.deaths(result, ahead=True))
             result = broker.set_policy(name, **wanted.as_arguments(), operator=operator)  # type: ignore[arg-type]  # they are those of a policy
     _print(f"{_kind()} {name} {'would be ' if dry_run else ''}set", result, dry_run, as_json, warnings)
 
@@ -177,7 +178,7 @@ def delete(name: str, yes: bool, dry_run: bool, as_json: bool, settings: Setting
             result = broker.preview_policy(gone, delete=True)
         if not dry_run:
             if not yes:
-                output.confirm_losses(f"Delete {_kind()} {name}?", output.deaths(result, ahead=True))
+                output.confirm_losses(f"Delete {_kind()} {name}?", effects.deaths(result, ahead=True))
             result = broker.delete_policy(name, operator=_is_operator())
     _print(f"{_kind()} {name} {'would be ' if dry_run else ''}deleted", result, dry_run, as_json, [])
 
@@ -229,7 +230,7 @@ def _print(line: str, result: PolicyResult, dry_run: bool, as_json: bool, warnin
         output.print_table(["queue", "option", "change"], rows)
     if count > LISTED:
         output.answer_sentence(f"and {text.plural(count - LISTED, 'more queue')}; --json names all")
-    for death in output.deaths(result, ahead=dry_run):
+    for death in effects.deaths(result, ahead=dry_run):
         output.answer(death)
     if result.unfinished:
         output.note(f"more messages die in {text.plural(len(result.unfinished), 'queue')}: a reaper removes them")

@@ -15,6 +15,7 @@ from rqttl.cli.common.errors import Refused, explain
 from rqttl.cli.common.params import flag, json_flag, queues_argument
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.errors import PolicyDecides, QueueInUse, QueueNotFound, QueuesAway, RqttlError
+from rqttl.inspector import effects
 from rqttl.inspector.queues import (
     CONSUMERS,
     LATE,
@@ -99,7 +100,7 @@ def outcome(queue: Queue) -> str:
 def check_adoption(broker: Broker, name: str, options: Any) -> None:
     """Raise `Refused` if only dead letters created the queue, and the options would end some of its messages."""
     adopted = broker.preview_declaration(name, **options)
-    if adopted and (losses := _losses(adopted, ahead=True)):
+    if adopted and (losses := effects.losses(adopted, ahead=True)):
         rest = f"declare it without options, then `rqttl queue update {name}` asks"
         raise Refused(f"dead letters created queue {name!r}, and {' and '.join(losses)}: {rest}")
 
@@ -261,7 +262,7 @@ def update(
             result = target.preview_update(**changes)
         if not dry_run:
             if not yes:
-                output.confirm_losses(f"Update {name}?", _losses(result, ahead=True))
+                output.confirm_losses(f"Update {name}?", effects.losses(result, ahead=True))
             result = target.update(**changes)
     _print_update(name, changes, result, dry_run=dry_run, as_json=as_json)
 
@@ -293,26 +294,11 @@ def _print_update(name: str, changes: Iterable[str], result: UpdateResult, *, dr
         elif option in changes:
             pairs.append((flag(option), f"{after}, as before"))
     output.print_pairs(pairs)
-    for line in _losses(result, ahead=dry_run):
+    for line in effects.losses(result, ahead=dry_run):
         output.answer(line)
     if changed and not dry_run:
         others = f"programs that declare {name} with other options fail from now on"
         output.note(f"{others}; `rqttl policy set` changes options without that")
-
-
-def _losses(result: UpdateResult, *, ahead: bool) -> list[str]:
-    """A line for each reason of deaths, with the target of the dead letters; `ahead` of the update or after it."""
-    kinds = (
-        (result.expired, "expired", "would expire" if ahead else "expired", "--message-ttl"),
-        (result.trimmed, "maxlen", "would be pushed out" if ahead else "pushed out", "a limit"),
-    )
-    lines = []
-    for count, reason, verb, cause in kinds:
-        if count:
-            target = result.after.target(reason)
-            outcome = f"dead-lettered to {target}" if target else "dropped"
-            lines.append(f"{text.plural(count, 'message')} {verb} by {cause} ({outcome})")
-    return lines if result.ends_after_ms is None else [*lines, output.will_end(result.ending, result.ends_after_ms)]
 
 
 # Calls on several queues
@@ -419,13 +405,6 @@ def _of(queue: Queue, stats: Mapping[str, QueueStats]) -> QueueStats:
     return stats[queue.name]
 
 
-def summary(stats: QueueStats) -> str:
-    """What is in a queue, and who uses it."""
-    states = [f"{text.format_count(n)} {state}" for state in get_args(State) if (n := getattr(stats, state))]
-    users = [text.plural(stats.consumers, "consumer")] if stats.consumers else []
-    return ", ".join((states or ["empty"]) + users)
-
-
 def _ask(verb: str, queues: Mapping[str, str]) -> None:
     """Ask about the queues that exist, with what is lost of each; without one, every action will be refused."""
     if len(queues) == 1:
@@ -495,8 +474,8 @@ def delete(
     with settings.using() as broker:
         if dry_run or not yes:
             stats = broker.stats(queues)
-            subscriptions = _subscriptions(broker, stats)
-            losses = {name: _loss(one, subscriptions.get(name)) for name, one in stats.items()}
+            subscriptions = effects.subscriptions(broker, stats)
+            losses = {name: effects.deleted(one, subscriptions.get(name)) for name, one in stats.items()}
         if not dry_run and not yes:
             _ask("Delete", losses)
 
@@ -512,20 +491,6 @@ def delete(
             return f"queue {queue.name} deleted, with {text.plural(result['ready'], 'ready message')}"
 
         _for_each(broker, queues, act, describe, as_json=as_json)
-
-
-def _subscriptions(broker: Broker, stats: Mapping[str, QueueStats]) -> dict[str, Mapping[str, QueueStats]]:
-    """The subscriptions that are deleted with each topic among some queues."""
-    topics = [name for name, one in stats.items() if one.passes_on]
-    options = broker.options(topics) if topics else {}
-    return {name: broker.stats(one.subscriptions) for name, one in options.items() if one.subscriptions}
-
-
-def _loss(stats: QueueStats, subscriptions: Mapping[str, QueueStats] | None) -> str:
-    if not subscriptions:
-        return summary(stats)
-    number = text.plural(len(subscriptions), "subscription")
-    return f"{summary(stats)}; with {number}: {summary(aggregate(subscriptions.values()))}"
 
 
 def _would_delete(queues: Mapping[str, QueueStats], *, if_unused: bool, if_empty: bool) -> Result:

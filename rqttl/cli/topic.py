@@ -18,6 +18,7 @@ from rqttl.cli.common.params import json_flag
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.errors import InvalidInput, QueueMismatch, QueueNotFound
 from rqttl.filters import Rule, check_filter
+from rqttl.inspector import effects
 from rqttl.inspector.queues import LATE, LateWork, facts, format_filter, marked, readable, running_reapers, to_json
 from rqttl.types import QueueStats
 from rqttl.units import as_size
@@ -154,11 +155,11 @@ def unsubscribe(topic: str, name: str, yes: bool, dry_run: bool, as_json: bool, 
             stats = broker.queue(queue).stats()
         if not dry_run:
             if not yes:
-                output.confirm(f"Delete {queue} ({queues.summary(stats)})?")
+                output.confirm(f"Delete {queue} ({effects.summary(stats)})?")
             ready = broker.topic(topic).unsubscribe(name)
     if dry_run:
         document = {"would_delete": True, "ready": stats.ready}
-        line = f"queue {queue} would be unbound and deleted ({queues.summary(stats)})"
+        line = f"queue {queue} would be unbound and deleted ({effects.summary(stats)})"
     else:
         document = {"deleted": True, "ready": ready}
         line = f"queue {queue} unbound and deleted, with {text.plural(ready, 'ready message')}"

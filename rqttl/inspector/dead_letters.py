@@ -238,11 +238,11 @@ class DeadLetters:
 
     Only ready ones are selected. Ages in the filter count from `now`, the time of the server. Every method works as far
     as its iterator is taken: so its caller shows the progress, and stops by taking no further step. A second call goes
-    on there.
+    on there. A step of an action has up to `batch` of them.
     """
 
-    def __init__(self, queue: Queue, wanted: DeadLetterFilter, now: datetime) -> None:
-        self._queue, self._wanted, self._matches = queue, wanted, wanted.at(now)
+    def __init__(self, queue: Queue, wanted: DeadLetterFilter, now: datetime, batch: int = BATCH) -> None:
+        self._batch, self._queue, self._wanted, self._matches = batch, queue, wanted, wanted.at(now)
         #: The selected ones, as sequences with the queues where they died.
         self._chosen: list[tuple[str, str]] = []
         #: The selected ones by where and why they died.
@@ -295,7 +295,7 @@ class DeadLetters:
 
     def _in_batches(self, act: Callable[[Sequence[tuple[str, str]]], int]) -> Iterator[int]:
         while self.left:
-            batch = self._chosen[-self.left :][:BATCH]
+            batch = self._chosen[-self.left :][: self._batch]
             self.done += act(batch)
             self.left -= len(batch)
             yield len(batch)

@@ -29,14 +29,11 @@ def test_pages_have_every_message_once_and_shrink_for_large_bodies(
     assert [message.id for page in pages(queue) for message in page] == [str(n) for n in range(50)]
 
 
-def test_who_stops_between_two_batches_goes_on_there_and_what_came_later_stays(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dead_letters, "BATCH", 2)
+def test_who_stops_between_two_batches_goes_on_there_and_what_came_later_stays(broker: Broker) -> None:
     source, dead = broker.declare_queue("q", dead_letter="dead"), broker.declare_queue("dead")
     source.enqueue_many([b"%d" % n for n in range(5)])
     source.reject_many(source.receive_many(5))
-    letters = DeadLetters(dead, DeadLetterFilter(), broker.server_time())
+    letters = DeadLetters(dead, DeadLetterFilter(), broker.server_time(), batch=2)
     assert (sum(letters.select()), letters.left, letters.groups.total()) == (5, 5, 5)
     source.enqueue(b"late")
     source.reject_many(source.receive_many(1))

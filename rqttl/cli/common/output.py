@@ -18,7 +18,6 @@ import click
 
 from rqttl import text
 from rqttl.cli.common.errors import Refused
-from rqttl.units import as_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -179,25 +178,6 @@ def print_rich(renderable: Any) -> None:
     for line in captured.get().rstrip("\n").split("\n"):
         if line.strip():
             answer(re.sub(r" +((?:\x1b\[0m)?)$", r"\1", line))
-
-
-def deaths(result: Any, *, ahead: bool) -> list[str]:
-    """A line for each kind of messages that a change ends, from a `PolicyResult` or the `Effect` of a plan."""
-    kinds = (
-        (result.expired, "would expire", "expired"),
-        (result.trimmed, "would be pushed out by a limit", "pushed out by a limit"),
-        (getattr(result, "deleted", 0), "would be deleted with their queues", "deleted with their queues"),
-    )
-    lines = [f"{text.plural(count, 'message')} {would if ahead else did}" for count, would, did in kinds if count]
-    if result.ends_after_ms is not None:
-        where = f" in {text.plural(result.ending_queues, 'queue')}"
-        lines.append(will_end(result.ending, result.ends_after_ms, where))
-    return lines
-
-
-def will_end(messages: int, after: int, where: str = "") -> str:
-    """A line for messages that a change ends later, `after` so many ms."""
-    return f"{text.plural(messages, 'message')}{where} would end after {as_text(after)} without a consumer"
 
 
 def confirm_losses(question: str, losses: Sequence[str]) -> None:

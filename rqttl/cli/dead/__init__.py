@@ -6,8 +6,7 @@ They are counted first, then processed in batches, and no others.
 from __future__ import annotations
 
 import heapq
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -22,14 +21,13 @@ from rqttl.cli.common.output import read_messages
 from rqttl.cli.common.params import json_flag, queue_argument, utc_flag
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.cli.dead import reports
-from rqttl.inspector import message_view
+from rqttl.inspector import effects, message_view
 from rqttl.inspector.dead_letters import DeadLetterCounts, DeadLetterFilter, DeadLetters, died_at
 from rqttl.types import Death, MessageView
 from rqttl.units import as_size
 
 if TYPE_CHECKING:
     from rqttl.broker import Broker
-    from rqttl.types import RedriveResult
 
 #: Dead letters without `--limit`, and the longest texts of a body and of a header.
 SHOWN, BODY, HEADER = 10, 300, 100
@@ -282,22 +280,9 @@ def redrive(to: str | None, settings: Settings, **options: Any) -> None:
             broker, lambda letters: letters.redrive(to), lambda chosen: f"Put {chosen} back {place}?"
         )
     action.note_skipped(letters)
-    _refuse_remaining(letters.stayed)
-
-
-def _refuse_remaining(stayed: Sequence[RedriveResult]) -> None:
-    """Print a note for those that stayed, with the reason. Raises `Refused` if their queues did not take them."""
-    remaining = Counter((result.origin, result.outcome, result.limit or "") for result in stayed)
-    words = {"no_origin": "{} does not exist (see --to)", "same_queue": "{} is the queue that holds them (see --to)"}
-    code = ""
-    for (origin, outcome, limit), n in sorted(remaining.items()):
-        several = text.plural(n, "dead letter")
-        if outcome == "unavailable":
-            output.note(f"{several} gone or no longer ready meanwhile: left alone")
-            continue
-        why = f"{origin} has no room ({params.flag(limit)})" if outcome == "full" else words[outcome].format(origin)
-        output.note(f"{several} left alone: {why}")
-        code = "queue_full" if outcome == "full" else code or "not_found"
+    lines, code = effects.stayed(letters.stayed)
+    for line in lines:
+        output.note(line)
     if code:
         raise Refused("not all dead letters could be put back", code)
 
