@@ -50,6 +50,14 @@ def is_scheduled(*messages: object) -> bool:
     return bool([m for m in messages if isinstance(m, Message) and (m.delay is not None or m.deliver_at is not None)])
 
 
+def key_and_value(text: str) -> tuple[str, str]:
+    """The halves of `KEY=VALUE`. Raises `InvalidInput`."""
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise InvalidInput(f"pair: expected KEY=VALUE, got {text!r}")
+    return key, value
+
+
 def check_id(id: str) -> bytes:
     """The bytes of a message id. Raises `InvalidName`."""
     text = plain_text(id)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from fnmatch import translate
 from typing import TYPE_CHECKING, Any, Literal
 
+from rqttl import text, units
+from rqttl.checks import check_id, check_queue_name, key_and_value
+from rqttl.errors import InvalidInput
 from rqttl.inspector.message_view import header_text
+from rqttl.options import REASONS
 from rqttl.types import MessageView, RedriveResult, State
 
 if TYPE_CHECKING:
@@ -26,6 +30,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _LAST_MS = 10**13 - 1
 #: The aspects by which dead letters can be counted.
 ASPECTS = ("source", "reason", "hour", "queue", "error")
+#: The units by which deaths are counted, and the most rows of their table. Many deaths have a longer unit.
+UNITS = {"hour": "%Y-%m-%d %H:00", "day": "%Y-%m-%d", "month": "%Y-%m", "year": "%Y"}
+MOST_TIMES = 49
 #: A time, or an age.
 When = datetime | timedelta
 #: The longest text of an error, and what differs from one death to the next of the same error: quoted words, ids that
@@ -146,9 +153,70 @@ class DeadLetterFilter:
         return matches
 
 
+def read_error(value: str) -> str:
+    """An error to look for. Raises `InvalidInput`."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # bytes that are no text; control characters may stand in an error
+        raise InvalidInput(f"error: expected text, got {value!r}") from None
+    return value
+
+
+def read_reason(value: str) -> str:
+    """A reason of deaths, as people write it. Raises `InvalidInput`."""
+    reason = value.lower().replace("-", "_")
+    if reason not in REASONS:
+        hint = text.did_you_mean(reason, REASONS, f"expected one of {', '.join(REASONS)}")
+        raise InvalidInput(f"reason: no such reason {value!r}{hint}")
+    return reason
+
+
+def read_when(value: str) -> When:
+    """An age such as 7d, or a time. Raises `InvalidInput`."""
+    try:
+        return units.as_timedelta(units.duration(value, "age"))
+    except InvalidInput:
+        pass
+    try:
+        return units.as_datetime(units.instant(value, "time"))
+    except InvalidInput as error:
+        line = str(error).replace("expected a time", "expected an age such as 7d, or a time", 1)
+        raise InvalidInput(line) from None
+
+
+#: The words of a filter, as flags of `rqttl dead` without their dashes; how their values are read, and their fields.
+WORDS: Mapping[str, tuple[Callable[[str], Any], str]] = {
+    "source": (check_queue_name, "sources"),
+    "reason": (read_reason, "reasons"),
+    "error": (read_error, "error"),
+    "older-than": (read_when, "older_than"),
+    "newer-than": (read_when, "newer_than"),
+    "header": (key_and_value, "headers"),
+    "id": (lambda value: check_id(value).decode(), "ids"),
+}
+
+
+def read_filter(words: Iterable[tuple[str, str]]) -> DeadLetterFilter:
+    """The filter that pairs of a word and a value make, as flags of `rqttl dead` do. Raises `InvalidInput`."""
+    fields: dict[str, Any] = {"sources": (), "reasons": (), "headers": (), "ids": ()}
+    for word, value in words:
+        if word not in WORDS:
+            raise InvalidInput(f"filter: no such condition {word!r}; expected one of {', '.join(WORDS)}")
+        read, name = WORDS[word]
+        try:
+            is_list = isinstance(fields.get(name), tuple)
+            fields[name] = (*fields[name], read(value)) if is_list else read(value)
+        except InvalidInput as error:
+            raise InvalidInput(f"{word}: {str(error).partition(': ')[2]}") from None
+    return DeadLetterFilter(**fields | {name: frozenset(fields[name]) for name in ("sources", "reasons", "ids")})
+
+
 @dataclass(slots=True)
 class DeadLetterGroup:
-    """Dead letters whose latest deaths have the same queue and reason. Both are None for messages that never died."""
+    """Dead letters whose latest deaths have the same queue and reason. Both are None for messages that never died.
+
+    Where errors are counted, they have the same `error`, too. `sample` is the id of the one that died last.
+    """
 
     source: str | None
     reason: str | None
@@ -158,28 +226,33 @@ class DeadLetterGroup:
     leased: int = 0
     delayed: int = 0
     size: int = 0
+    error: str | None = None
+    sample: str = ""
 
 
 class DeadLetterCounts:
     """Messages counted by the source and the reason of their latest death, by its hour in UTC, and by queue.
 
-    With `errors` they are also counted by the error of that death; see `error_of`.
+    With `errors` they are also counted, and grouped, by the error of that death; see `error_of`.
     """
 
     def __init__(self, *, errors: bool = False) -> None:
-        self._errors: Counter[str] | None = Counter() if errors else None
-        self._groups: dict[tuple[str, str] | None, DeadLetterGroup] = {}
+        self._errors = errors
+        self._groups: dict[tuple[str | None, ...], DeadLetterGroup] = {}
         self._hours: Counter[datetime] = Counter()
         self._queues: Counter[str] = Counter()
 
     def add(self, message: MessageView) -> None:
         """Count a message."""
         death, died = message.deaths[0] if message.deaths else None, died_at(message)
-        key = (death.queue, death.reason) if death else None
-        if key not in self._groups:
-            source, reason = key or (None, None)
-            self._groups[key] = DeadLetterGroup(source, reason, died, died)
-        group = self._groups[key]
+        source, reason = (death.queue, death.reason) if death else (None, None)
+        error = error_of(message) if self._errors else None
+        group = self._groups.get((source, reason, error))
+        if group is None:
+            group = DeadLetterGroup(source, reason, died, died, error=error)
+            self._groups[source, reason, error] = group
+        if died >= group.newest:
+            group.sample = message.id
         group.count += 1
         group.leased += message.state == "leased"
         group.delayed += message.state == "delayed"
@@ -187,8 +260,6 @@ class DeadLetterCounts:
         group.oldest, group.newest = min(group.oldest, died), max(group.newest, died)
         self._hours[died.replace(minute=0, second=0, microsecond=0)] += 1
         self._queues[message.queue] += 1
-        if self._errors is not None:
-            self._errors[error_of(message)] += 1
 
     def total(self, field: Literal["count", "leased", "delayed", "size"] = "count") -> int:
         """The number of messages, or the bytes of their bodies (`size`)."""
@@ -196,7 +267,11 @@ class DeadLetterCounts:
 
     def ordered(self) -> list[DeadLetterGroup]:
         """The groups, the largest first, messages that never died last."""
-        return sorted(self._groups.values(), key=lambda g: (g.reason is None, -g.count, g.source or "", g.reason or ""))
+
+        def place(group: DeadLetterGroup) -> tuple[bool, int, str, str, str]:
+            return group.reason is None, -group.count, group.source or "", group.reason or "", group.error or ""
+
+        return sorted(self._groups.values(), key=place)
 
     def to_json(self) -> list[dict[str, Any]]:
         """The groups, for `text.dump_json`."""
@@ -225,12 +300,22 @@ class DeadLetterCounts:
 
     def by(self, aspect: str) -> list[tuple[str, int]]:
         """The number of messages of each source, reason, queue or error, the largest first."""
-        counts = {"queue": self._queues, "error": self._errors}.get(aspect)
-        if counts is None:
-            counts = Counter()
+        counts = self._queues if aspect == "queue" else Counter[str]()
+        if aspect != "queue":
             for group in self._groups.values():
                 counts[str(getattr(group, aspect))] += group.count
         return sorted(counts.items(), key=lambda row: (-row[1], row[0]))
+
+
+def count_times(hours: Mapping[datetime, int]) -> tuple[str, list[tuple[str, int]]]:
+    """The shortest unit that has few rows, and the counts of its times."""
+    for unit, form in UNITS.items():
+        counts: Counter[str] = Counter()
+        for at, n in hours.items():
+            counts[at.strftime(form)] += n
+        if len(counts) <= MOST_TIMES or unit == "year":
+            return unit, list(counts.items())
+    raise AssertionError  # a year is the longest unit
 
 
 class DeadLetters:

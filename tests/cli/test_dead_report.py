@@ -8,7 +8,7 @@ import pytest
 
 from rqttl import Broker, Message, Queue
 from rqttl.cli.common.output import Progress
-from rqttl.cli.dead import reports
+from rqttl.inspector import dead_letters
 from tests.cli.conftest import Die, Run, check_golden
 from tests.cli.processes import command, environment, on_terminal
 from tests.contract.clocked import Clocked
@@ -76,9 +76,9 @@ def test_letters_that_died_before_the_time_are_not_read(
 @pytest.mark.parametrize(
     "apart, times, unit, first",
     [
-        (HOUR, reports.MOST, "hour", "2023-11-14 22:00"),
-        (HOUR, reports.MOST + 1, "day", "2023-11-14"),
-        (24 * HOUR, reports.MOST + 1, "month", "2023-11"),
+        (HOUR, dead_letters.MOST_TIMES, "hour", "2023-11-14 22:00"),
+        (HOUR, dead_letters.MOST_TIMES + 1, "day", "2023-11-14"),
+        (24 * HOUR, dead_letters.MOST_TIMES + 1, "month", "2023-11"),
     ],
 )
 def test_many_hours_are_counted_by_a_longer_unit(
@@ -90,7 +90,7 @@ def test_many_hours_are_counted_by_a_longer_unit(
     result = run_clocked("dead", "report", "dead", "--by", "hour")
 
     counts = table(result.stdout, f"{unit} (UTC)")
-    assert (next(iter(counts)), len(counts) <= reports.MOST) == (first, True)
+    assert (next(iter(counts)), len(counts) <= dead_letters.MOST_TIMES) == (first, True)
     assert (f"so by {unit}: " in result.stderr) == (unit != "hour")
     document = json.loads(run_clocked("dead", "report", "dead", "--json").stdout)
     assert sum(counts.values()) == sum(one["count"] for one in document["by"]["hour"])

@@ -1,16 +1,24 @@
 """Letters: pages, filters, groups and counts, without a command."""
 
+import re
 from collections.abc import Callable, Sequence
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 
 import pytest
 import redis
 
 from rqttl import Broker, Message
 from rqttl.checks import is_pattern
-from rqttl.errors import InvalidName, QueueNotFound
+from rqttl.errors import InvalidInput, InvalidName, QueueNotFound
 from rqttl.inspector import dead_letters
-from rqttl.inspector.dead_letters import DeadLetterFilter, DeadLetters, error_of, pages
+from rqttl.inspector.dead_letters import (
+    DeadLetterCounts,
+    DeadLetterFilter,
+    DeadLetters,
+    error_of,
+    pages,
+    read_filter,
+)
 from rqttl.inspector.queues import existing_names, plain_names, running_reapers, select_names, take_snapshot
 from rqttl.types import Death, MessageView
 
@@ -159,3 +167,53 @@ def test_the_number_of_reapers_is_unknown_without_the_right_to_ask(
 ) -> None:
     assert running_reapers(queues) == 0
     assert running_reapers(Broker(restricted("-hgetall"))) is None
+
+
+def test_counts_of_errors_have_a_group_for_each_of_them_with_the_newest_as_its_sample(broker: Broker) -> None:
+    source, dead = broker.declare_queue("q", dead_letter="dead"), broker.declare_queue("dead")
+    source.enqueue_many([Message(b"", id=str(n)) for n in range(5)])
+    for delivery, why in zip(source.receive_many(5), ["no 1", "gone", "no 2", None, "no 3"], strict=True):
+        delivery.reject(why)
+    counts, plain = DeadLetterCounts(errors=True), DeadLetterCounts()
+    for message in (message for page in pages(dead) for message in page):
+        counts.add(message)
+        plain.add(message)
+
+    groups = [(group.error, group.count, group.sample) for group in counts.ordered()]
+    assert groups == [("no …", 3, "4"), ("", 1, "3"), ("gone", 1, "1")]
+    assert counts.by("error") == [("no …", 3), ("", 1), ("gone", 1)]
+    assert (counts.by("source"), counts.total()) == ([("q", 5)], 5)
+    assert [(group.error, group.count) for group in plain.ordered()] == [(None, 5)]
+
+
+def test_a_filter_is_made_of_the_words_of_the_command() -> None:
+    words = [("source", "a"), ("source", "b"), ("reason", "Delivery-Limit"), ("error", ""), ("id", "1")]
+    words += [("older-than", "1h"), ("newer-than", "2026-11-21T10:00Z"), ("header", "a=b=c")]
+
+    assert read_filter([]) == DeadLetterFilter()
+    assert read_filter(words) == DeadLetterFilter(
+        frozenset("ab"),
+        frozenset({"delivery_limit"}),
+        timedelta(hours=1),
+        datetime(2026, 11, 21, 10, tzinfo=timezone.utc),
+        (("a", "b=c"),),
+        frozenset("1"),
+        "",
+    )
+
+
+@pytest.mark.parametrize(
+    "word, value, line",
+    [
+        ("source", "a b", "source: "),
+        ("reason", "expird", "reason: no such reason 'expird'; did you mean expired?"),
+        ("older-than", "soon", "older-than: expected an age such as 7d, or a time"),
+        ("header", "a", "header: expected KEY=VALUE, got 'a'"),
+        ("id", "", "id: expected 1 to 255 bytes of printable text"),
+        ("error", "\ud800", "error: expected text, got '\\ud800'"),
+        ("queue", "a", "filter: no such condition 'queue'; expected one of source, reason"),
+    ],
+)
+def test_a_wrong_word_of_a_filter_is_named(word: str, value: str, line: str) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(line)):
+        read_filter([(word, value)])

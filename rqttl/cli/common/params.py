@@ -13,7 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from rqttl import units
-from rqttl.checks import check_id, check_queue_name
+from rqttl.checks import check_id, check_queue_name, key_and_value
 from rqttl.errors import InvalidInput
 from rqttl.options import CONTROLS, DECLARED_ONLY, OPTIONS, Option, QueueOptions
 from rqttl.text import nearest
@@ -75,13 +75,6 @@ class Read(click.ParamType):  # type: ignore[type-arg]  # generic in new version
         return [CompletionItem(word) for word in self._words if word.startswith(incomplete)]
 
 
-def _read_pair(text: str) -> tuple[str, str]:
-    key, equals, content = text.partition("=")
-    if not key or not equals:
-        raise InvalidInput(f"pair: expected KEY=VALUE, got {text!r}")
-    return key, content
-
-
 def duration(least: int = 0) -> Read:
     """A duration such as 30s, 5m, 1500ms, of `least` ms or more; a `timedelta` for the command."""
     return Read("duration", lambda text: units.as_timedelta(units.duration(text, "duration", least=least)))
@@ -96,7 +89,7 @@ def _read_text(text: str) -> str:
 DURATION = duration()
 #: A time such as 2026-11-21T10:00:00Z, or ms since 1970; ms since 1970 for the command.
 INSTANT = Read("time", lambda text: units.instant(text, "time"))
-PAIR = Read("pair", _read_pair)
+PAIR = Read("pair", key_and_value)
 #: The name of a queue, and the id of a message. A search for an impossible one could find nothing.
 QUEUE_NAME, MESSAGE_ID = Read("queue", check_queue_name), Read("id", lambda text: check_id(text).decode())
 TEXT = Read("text", _read_text)

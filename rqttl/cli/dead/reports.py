@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -18,8 +17,17 @@ from rqttl.cli.common import output, params
 from rqttl.cli.common.errors import Refused
 from rqttl.cli.common.params import F, Read
 from rqttl.cli.common.settings import Settings, connecting
-from rqttl.errors import InvalidInput, QueueNotFound
-from rqttl.inspector.dead_letters import ASPECTS, DeadLetterCounts, DeadLetterFilter, When, pages
+from rqttl.errors import QueueNotFound
+from rqttl.inspector.dead_letters import (
+    ASPECTS,
+    DeadLetterCounts,
+    DeadLetterFilter,
+    count_times,
+    pages,
+    read_error,
+    read_reason,
+    read_when,
+)
 from rqttl.inspector.queues import existing_names
 from rqttl.options import REASONS
 
@@ -31,9 +39,6 @@ if TYPE_CHECKING:
 
 #: The tables of a report without `--by`.
 DEFAULT = ("source", "reason", "hour")
-#: The units by which deaths are counted, and the most rows of a table. Many deaths have a longer unit.
-UNITS = {"hour": "%Y-%m-%d %H:00", "day": "%Y-%m-%d", "month": "%Y-%m", "year": "%Y"}
-MOST = 49
 #: Cells of all columns without a terminal, of a bar at least, and of all but the name and the bar.
 WIDTH, LEAST, TAKEN = 80, 10, 25
 #: The characters of bars.
@@ -47,39 +52,11 @@ Row = tuple[str, int]
 # What several commands have
 
 
-def _read_error(value: str) -> str:
-    try:
-        value.encode()
-    except UnicodeEncodeError:  # bytes that are no text; control characters may stand in an error
-        raise InvalidInput(f"error: expected text, got {value!r}") from None
-    return value
-
-
-def _read_reason(value: str) -> str:
-    reason = value.lower().replace("-", "_")
-    if reason not in REASONS:
-        hint = text.did_you_mean(reason, REASONS, f"expected one of {', '.join(REASONS)}")
-        raise InvalidInput(f"reason: no such reason {value!r}{hint}")
-    return reason
-
-
-def _read_when(value: str) -> When:
-    try:
-        return units.as_timedelta(units.duration(value, "age"))
-    except InvalidInput:
-        pass
-    try:
-        return units.as_datetime(units.instant(value, "time"))
-    except InvalidInput as error:
-        line = str(error).replace("expected a time", "expected an age such as 7d, or a time", 1)
-        raise InvalidInput(line) from None
-
-
-_WHEN = Read("when", _read_when)
+_WHEN = Read("when", read_when)
 _OPTIONS = (
     click.option(
         "--error",
-        type=Read("error", _read_error),
+        type=Read("error", read_error),
         metavar="TEXT",
         help="Only dead letters with this error, as `dead report --by error` has it; * stands for any characters.",
     ),
@@ -102,7 +79,7 @@ _OPTIONS = (
         "--reason",
         "reasons",
         multiple=True,
-        type=Read("reason", _read_reason, REASONS),
+        type=Read("reason", read_reason, REASONS),
         metavar="REASON",
         help=f"Only dead letters that died for this reason: {', '.join(REASONS)}; may be repeated.",
     ),
@@ -295,17 +272,6 @@ def _print_report(
         output.print_rich(bar_chart(title, rows, counts.total(), longest))
     if unit != "hour":
         output.note(f"too many hours for a table, so by {unit}: --newer-than 2d or --json shows hours")
-
-
-def count_times(hours: Mapping[datetime, int]) -> tuple[str, list[Row]]:
-    """The shortest unit that has few rows, and the counts of its times."""
-    for unit, form in UNITS.items():
-        counts: Counter[str] = Counter()
-        for at, n in hours.items():
-            counts[at.strftime(form)] += n
-        if len(counts) <= MOST or unit == "year":
-            return unit, list(counts.items())
-    raise AssertionError  # a year is the longest unit
 
 
 def first_rows(rows: list[Row], limit: int) -> list[Row]:
