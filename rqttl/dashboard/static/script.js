@@ -60,7 +60,8 @@
     } catch {
       failures += 1;
       if (failures >= FAILURES) {
-        tell(`The server has not answered since ${answered.toISOString().slice(11, 19)} UTC; this page shows what it said then.`);
+        const since = answered.toISOString().slice(11, 19);
+        tell(`The server has not answered since ${since} UTC. This page shows what it said then.`);
       }
     } finally {
       asking = false;
