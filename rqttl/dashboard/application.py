@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from bisect import bisect
 from collections.abc import Callable, MutableMapping
 from functools import partial
 from typing import Any
@@ -28,6 +29,8 @@ logger = logging.getLogger("rqttl.dashboard")
 
 #: The longest body of a form, and the longest query, in bytes.
 LONGEST_FORM, LONGEST_QUERY = 256 * 1024, 4 * 1024
+#: The names of queues on both sides of a missing one that may be meant.
+AROUND = 500
 #: Headers of each answer. Only files of our own run, load and are styled; nobody frames a page.
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -42,7 +45,11 @@ HEADERS = {
 Handler = Callable[[Visit], Response]
 #: The pages that are made from memory, and refresh themselves; then all others; then actions, which take a POST only.
 LIVE: dict[str, Handler] = {"/": pages.overview}
-LOOKS: dict[str, Handler] = {}
+LOOKS: dict[str, Handler] = {
+    "/queue": pages.queue,
+    "/message": pages.message,
+    "/message/body": pages.message_body,
+}
 ACTS: dict[str, Handler] = {}
 
 
@@ -82,7 +89,7 @@ class _WithHeaders:
 
 async def _answer(dashboard: Dashboard, handler: Handler, request: Request, *, live: bool = False) -> Response:
     """Let a handler answer, in a thread, and explain what it raises."""
-    visitor = Visitor("", "", acts=False)
+    visitor, near = Visitor("", "", acts=False), None
     try:
         visitor = await dashboard.access.visitor(request)
         if len(request.scope["query_string"]) > LONGEST_QUERY:
@@ -104,11 +111,13 @@ async def _answer(dashboard: Dashboard, handler: Handler, request: Request, *, l
         if isinstance(error, errors.ContractError):
             logger.exception("page %s met a bug", request.url.path)
         status, message, headers = _explain(error)
+        if isinstance(error, errors.QueueNotFound):
+            near = _nearest(error.queue, dashboard)
     except Exception:
         number = secrets.token_hex(4)
         logger.exception("page %s failed, id %s", request.url.path, number)
         status, message, headers = 500, f"this page failed; the log has the reason under the id {number}", {}
-    page = Visit(dashboard, request, visitor).page("error.html", title=message, status=status)
+    page = Visit(dashboard, request, visitor).page("error.html", title=message, status=status, near=near)
     page.headers.update(headers)
     return page
 
@@ -150,6 +159,13 @@ def _explain(error: Exception) -> tuple[int, str, dict[str, str]]:
     if outages.is_denied(error):
         return 403, f"the Redis user of this dashboard lacks a right: {message}", {}
     return 503, f"Redis did not answer, so nothing is known: {message}", {}
+
+
+def _nearest(queue: str, dashboard: Dashboard) -> str | None:
+    """The name of a queue that is most like that of a missing one, among those around it."""
+    names = dashboard.sampler.sample.names
+    place = bisect(names, queue)
+    return text.nearest(queue, names[max(0, place - AROUND) : place + AROUND])
 
 
 async def _refusal(dashboard: Dashboard, request: Request, error: Exception) -> Response:

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from fnmatch import fnmatchcase
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from starlette.responses import HTMLResponse, Response
 from rqttl import text
 from rqttl.broker import fail_fast
 from rqttl.dashboard import charts
+from rqttl.errors import QueueNotFound
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from rqttl.broker import Broker
     from rqttl.dashboard.access import Access, Visitor
     from rqttl.dashboard.sampler import Sampler
+    from rqttl.queue import Queue
 
 #: The files that pages load, with their media types.
 ASSETS = {
@@ -112,6 +115,13 @@ class Visit:
         if not (value := self.text(name)):
             raise Trouble(400, f"{name}: the address of this page needs a value for it")
         return value
+
+    def queue(self, name: str = "name") -> Queue:
+        """The queue that a value of the query names. Raises `QueueNotFound` for one that this dashboard hides."""
+        handle = self.dashboard.looking.queue(self.needed(name))
+        if not fnmatchcase(handle.name, self.dashboard.queues):
+            raise QueueNotFound(handle.name)
+        return handle
 
     def number(self, name: str, default: int = 1) -> int:
         """A whole number of the query, at least 1. Raises `Trouble`."""

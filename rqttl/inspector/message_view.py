@@ -4,15 +4,16 @@ import base64
 import json
 from collections.abc import Iterable
 from dataclasses import asdict
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from rqttl import text
 from rqttl.delivery import Delivery
 from rqttl.errors import InvalidInput
+from rqttl.policies import Explanation
 from rqttl.protocol import codec
 from rqttl.types import ConsumerInfo, Header, Message, MessageView
-from rqttl.units import as_size
+from rqttl.units import as_size, as_text
 
 Viewed = Delivery | MessageView
 
@@ -92,6 +93,22 @@ def facts(
         ("content type", text.escape(message.content_type)),
         ("size", as_size(len(message.body))),
     ]
+
+
+#: The options that give a message its deadline, the one that may shorten all others first.
+_RULES = ("message_ttl", "default_ttl", "max_ttl", "min_ttl")
+
+
+def deadline_rule(message: MessageView, explanation: Explanation) -> str:
+    """What made the deadline of a message, as far as its length tells: an option with its source, or its own TTL."""
+    if message.expires_at is None:
+        return "no rule gives it a deadline"
+    begun = message.until if message.state == "scheduled" and message.until else message.enqueued_at
+    ms = round((message.expires_at - begun) / timedelta(milliseconds=1))
+    for name in _RULES:
+        if explanation[name].value == ms:
+            return f"{name.replace('_', '-')} {as_text(ms)} ({explanation[name].source})"
+    return f"its own TTL, {as_text(ms)}" if ms >= 0 else "its own deadline, which was past on arrival"
 
 
 def overhead(message: Message) -> int:
