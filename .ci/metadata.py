@@ -10,8 +10,9 @@ from typing import Any
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-#: A link to a file of the repository; and how one installs from a checkout, and what was built there.
+#: A link to a file of the repository, and a picture; and how one installs from a checkout, and what was built there.
 _LINK = re.compile(r"\[([^\]]+)\]\((?!\w+:)([^)\s]+)\)")
+_PICTURE = re.compile(r"!\[([^\]]+)\]\((?!\w+:)([^)\s]+)\)\n*")
 _CHECKOUT = re.compile(r"""(pip install )(?:-e )?'\.\[([\w,]+)\]'(?:\s+# in a checkout)?""")
 _BUILT = re.compile(r"^pip install 'dist/.*\n", re.MULTILINE)
 _FROM_INDEX = r"\1'rqttl[\2]'"
@@ -33,8 +34,9 @@ def badges(repository: str) -> str:
 def page(readme: str, repository: str, version: str) -> str:
     """Return the README as the index shows it: it has no files beside it, and the package can be had by name."""
     link = rf"[\1]({repository}/blob/v{version}/\2)" if repository else r"\1"
+    picture = rf"![\1]({repository}/raw/v{version}/\2)\n\n" if repository else ""
     parts = re.split(r"(^```.*?^```$)", readme, flags=re.MULTILINE | re.DOTALL)  # what is code has no links
-    text = "".join(part if part.startswith("```") else _LINK.sub(link, part) for part in parts)
+    text = "".join(part if part.startswith("```") else _LINK.sub(link, _PICTURE.sub(picture, part)) for part in parts)
     title, _, rest = _CHECKOUT.sub(_FROM_INDEX, _BUILT.sub("", text)).partition("\n\n")
     return f"{title}\n\n{badges(repository) if repository else ''}{rest}"
 
