@@ -14,7 +14,7 @@ import pytest
 import uvicorn
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
-from rqttl import Broker
+from rqttl import Broker, Message
 from rqttl.dashboard import app
 from tests.ports import free_port
 from tests.waiting import PATIENCE, until
@@ -92,3 +92,29 @@ def opened(browser: Browser, address: str) -> Iterator[Opened]:
 @pytest.fixture
 def page(opened: Opened) -> Page:
     return opened()
+
+
+#: Errors of letters, and how many have each.
+ERRORS = {
+    "ValueError: item {} not found": 12,
+    "TimeoutError: no answer of the bank within 30 s": 5,
+    "no such address": 2,
+}
+
+
+@pytest.fixture
+def shop(broker: Broker) -> Broker:
+    """A small shop: orders that wait, are leased, delayed, scheduled and dead; mails that are paused."""
+    orders = broker.declare_queue("orders", message_ttl="1h", max_length=200, dead_letter="{queue}/dead", lease="10m")
+    orders.enqueue_many([Message({"item": n}, id=f"order-{n}") for n in range(19)])
+    reasons = [text.format(n) for text, count in ERRORS.items() for n in range(count)]
+    for delivery, reason in zip(orders.receive_many(19), reasons, strict=True):
+        delivery.reject(reason)
+    orders.enqueue_many([Message({"item": n, "size": "large"}, headers={"region": "eu"}) for n in range(60)])
+    [late, _, _] = orders.receive_many(3)
+    late.nack(delay="5m", description="the bank is closed")
+    orders.enqueue({"item": 7}, delay="1h", id="tomorrow")
+    broker.declare_queue("mails", paused=True).enqueue_many(["hello"] * 8)
+    broker.declare_queue("mails/bounced")
+    broker.set_policy("short", "mails", {"message-ttl": "2h"})
+    return broker

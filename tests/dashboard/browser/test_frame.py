@@ -12,7 +12,7 @@ from tests.repository import ROOT
 
 pytestmark = pytest.mark.browser
 
-PATHS = ["/", "/nowhere"]
+PATHS = ["/", "/nowhere", "/queue?name=orders", "/queue?name=orders&state=leased", "/message?queue=orders&id=tomorrow"]
 
 
 @cache
@@ -36,6 +36,7 @@ def test_axe_finds_what_is_wrong(page: Page) -> None:
     assert {one.partition(":")[0] for one in violations(page)} >= {"image-alt", "wide"}
 
 
+@pytest.mark.usefixtures("shop")
 @pytest.mark.parametrize("path", PATHS)
 def test_nobody_is_left_out(opened: Opened, path: str) -> None:
     page = opened(path)
