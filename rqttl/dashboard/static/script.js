@@ -1,8 +1,8 @@
 "use strict";
 // A page with <main data-live="2"> is fetched anew every 2 seconds, and morphed into what came. What a reader has
 // focused, opened, scrolled and selected stays; an element with data-keep is left alone, for what is typed into it.
-// A list is not fetched again: a hidden <p data-new="7" data-from="/queues?q=orders"> looks there for a greater number,
-// and says how many are new. A tab that is hidden asks nothing. Without a script a page stays as it is.
+// A list is not fetched again: a hidden <p data-from="/queues?q=x" data-of="x" data-new="7"> looks at the row of x there,
+// and says how many more it has enqueued. A tab that is hidden asks nothing. Without a script a page stays as it is.
 (() => {
   document.querySelector("header [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
   const main = document.querySelector("main");
@@ -31,7 +31,8 @@
       Idiomorph.morph(main, fresh, { ignoreActiveValue: true, callbacks: kept });
       return;
     }
-    const more = fresh.querySelector("[data-new]")?.dataset.new - list.dataset.new;
+    const row = [...fresh.querySelectorAll("[data-queue]")].find((one) => one.dataset.queue === list.dataset.of);
+    const more = row?.dataset.enqueued - list.dataset.new;
     if (!(more > 0)) return;
     const link = document.createElement("a");
     link.href = location.pathname + location.search;
