@@ -83,6 +83,15 @@ def fail_fast(broker: Broker, patience: Duration = "300ms", *, looks: bool = Tru
     return fast
 
 
+def registered_names(broker: Broker) -> list[str]:
+    """The names of all queues, sorted, and of some that exist no longer, which `Broker.stats` leaves out.
+
+    It is for a caller that asks for the statistics next: `Broker.queues` takes ten times as long for many queues.
+    """
+    driver = driver_of(broker)
+    return driver.perform(registry.registered(driver.keyspace))
+
+
 def wipe(broker: Broker) -> None:
     """Delete all keys of the namespace. No other client may use it meanwhile."""
     driver = driver_of(broker)
