@@ -20,7 +20,7 @@ from rqttl import outages, text
 from rqttl.broker import Broker, fail_fast, registered_names
 from rqttl.errors import BrokerClosed, RqttlError
 from rqttl.inspector import queues as views
-from rqttl.options import QueueOptions
+from rqttl.options import REASONS, QueueOptions
 from rqttl.types import QueueStats, WorkerInfo
 
 T = TypeVar("T")
@@ -43,8 +43,8 @@ _mapping: Callable[[Any], Any] = lru_cache(1_000)(dict)
 class QueueRow(views.Row):
     """A queue, or all together, as it was `at` a time of Redis: see `inspector.queues.Row`.
 
-    `age` is that of its numbers. `died` is the time at which its last deaths were seen, if they are new. `targets` are
-    the queues to which its dead letters go.
+    `age` is that of its numbers. `died` is the time at which its last deaths were seen, if they are new. `targets` has
+    the queue for the dead letters of each of `REASONS`, an empty name where they are dropped.
     """
 
     at: datetime | None = None
@@ -355,7 +355,7 @@ def _row(name: str, old: QueueRow | None, stats: QueueStats, at: datetime, optio
     if options is not None:
         changes["kind"] = "topic" if options.is_topic else "forwards" if options.forward_to else None
         changes |= {name: options.number(name) for name in ("max_length", "max_length_bytes")}
-        changes["targets"] = _same(tuple(sorted(options.targets())))
+        changes["targets"] = _same(tuple(map(options.target, REASONS)))
     return replace(old or QueueRow(name, stats), **changes)
 
 

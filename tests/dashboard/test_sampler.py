@@ -30,7 +30,7 @@ def test_a_row_has_the_statistics_of_its_queue(broker: Broker) -> None:
     assert row is not None
     stats = broker.stats(["orders"], sweep=False)["orders"]
     assert {**to_json(row.stats), "oldest_ready_age_ms": 0} == {**to_json(stats), "oldest_ready_age_ms": 0}
-    assert (row.max_length, row.targets, row.age) == (3, ("dead",), timedelta(0))
+    assert (row.max_length, row.targets, row.age) == (3, ("dead",) * 4, timedelta(0))
     assert [one.name for one in sampler.sample.rows("full").rows] == ["orders"]
     assert sampler.sample.sources("dead") == ["orders"]
 
