@@ -21,7 +21,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rqttl import errors, outages, text
-from rqttl.dashboard import pages
+from rqttl.dashboard import dead, pages
 from rqttl.dashboard.access import Denied, Visitor
 from rqttl.dashboard.visit import ASSETS, Dashboard, Trouble, Visit, asset
 
@@ -44,11 +44,12 @@ HEADERS = {
 
 Handler = Callable[[Visit], Response]
 #: The pages that are made from memory, and refresh themselves; then all others; then actions, which take a POST only.
-LIVE: dict[str, Handler] = {"/": pages.overview}
+LIVE: dict[str, Handler] = {"/": pages.overview, "/dead": dead.dead}
 LOOKS: dict[str, Handler] = {
     "/queue": pages.queue,
     "/message": pages.message,
     "/message/body": pages.message_body,
+    "/dead/queue": dead.queue,
 }
 ACTS: dict[str, Handler] = {}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from shlex import quote
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from rqttl import checks, outages, text
 from rqttl.dashboard import charts
-from rqttl.dashboard.visit import Trouble
+from rqttl.dashboard.visit import Trouble, looking_at_messages
 from rqttl.inspector import message_view
 from rqttl.inspector import queues as views
 from rqttl.options import OPTIONS
@@ -70,7 +70,7 @@ def _read(visit: Visit, handle: Queue, state: State, after: str) -> dict[str, An
     messages: list[MessageView] = []
     following = refused = ""
     try:
-        with _looking_at_messages():
+        with looking_at_messages():
             messages, following = _listed(handle, stats, state, after)
     except Trouble as error:
         refused = str(error)
@@ -141,18 +141,6 @@ def _options(explanation: Explanation) -> list[tuple[str, str, str]]:
     return rows
 
 
-@contextmanager
-def _looking_at_messages() -> Iterator[None]:
-    """A context for reads that are scripts, which not every user may call. Raises `Trouble`."""
-    try:
-        yield
-    except outages.TEMPORARY as error:
-        if not outages.is_denied(error):
-            raise
-        role = "one with the role `viewer` may: `rqttl acl generate --role viewer` prints its rights"
-        raise Trouble(403, f"the Redis user of this dashboard may not look at messages; {role}") from error
-
-
 def message(visit: Visit) -> Response:
     """`/message`: everything about a message; a list, if several have the id."""
     handle, id, found = _found(visit)
@@ -172,7 +160,7 @@ def message(visit: Visit) -> Response:
 def _found(visit: Visit) -> tuple[Queue, str, list[MessageView]]:
     """The queue, and the messages that a request names. Raises `Trouble`."""
     handle, id = visit.queue("queue"), visit.needed("id")
-    with _looking_at_messages():
+    with looking_at_messages():
         found = handle.messages(id)
     if not found:
         raise Trouble(404, f"queue {handle.name!r} holds no message {text.format_value(id)}")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from fnmatch import fnmatchcase
@@ -16,10 +17,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.responses import HTMLResponse, Response
 
-from rqttl import text
+from rqttl import outages, text
 from rqttl.broker import fail_fast
 from rqttl.dashboard import charts
 from rqttl.errors import QueueNotFound
+from rqttl.units import as_size
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -44,6 +46,18 @@ class Trouble(Exception):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
+
+
+@contextmanager
+def looking_at_messages() -> Iterator[None]:
+    """A context for reads that are scripts, which not every user may call. Raises `Trouble`."""
+    try:
+        yield
+    except outages.TEMPORARY as error:
+        if not outages.is_denied(error):
+            raise
+        role = "one with the role `viewer` may: `rqttl acl generate --role viewer` prints its rights"
+        raise Trouble(403, f"the Redis user of this dashboard may not look at messages; {role}") from error
 
 
 @cache
@@ -72,6 +86,7 @@ def _environment() -> Environment:
         "number": lambda value: "-" if value is None else text.format_count(value),
         "plural": text.plural,
         "rate": charts.format_number,
+        "size": as_size,
         "spark": charts.spark,
         "time": lambda at: text.format_time(at, at, utc=True),
         # lines of a body, of which each is escaped alone

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -215,7 +216,7 @@ def read_filter(words: Iterable[tuple[str, str]]) -> DeadLetterFilter:
 class DeadLetterGroup:
     """Dead letters whose latest deaths have the same queue and reason. Both are None for messages that never died.
 
-    Where errors are counted, they have the same `error`, too. `sample` is the id of the one that died last.
+    Where errors are counted, they have the same `error`, too. `sample` is the sequence of the one that died last.
     """
 
     source: str | None
@@ -252,7 +253,7 @@ class DeadLetterCounts:
             group = DeadLetterGroup(source, reason, died, died, error=error)
             self._groups[source, reason, error] = group
         if died >= group.newest:
-            group.sample = message.id
+            group.sample = message.sequence
         group.count += 1
         group.leased += message.state == "leased"
         group.delayed += message.state == "delayed"
@@ -305,6 +306,46 @@ class DeadLetterCounts:
             for group in self._groups.values():
                 counts[str(getattr(group, aspect))] += group.count
         return sorted(counts.items(), key=lambda row: (-row[1], row[0]))
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What was read of a queue: dead letters that match, counted, and the number of messages that never died.
+
+    `is_all` is true if there was no more to read; `until` is the arrival of the last of the `read` messages.
+    """
+
+    counts: DeadLetterCounts
+    read: int
+    never_died: int
+    until: datetime | None
+    is_all: bool = True
+
+
+def count_within(
+    queue: Queue,
+    wanted: DeadLetterFilter,
+    now: datetime,
+    *,
+    most: int,
+    seconds: float,
+    errors: bool = True,
+    clock: Callable[[], float] = time.monotonic,
+) -> Counted:
+    """Count dead letters, the oldest first, until `most` messages are read, or so many seconds are over."""
+    counts, ends, matches = DeadLetterCounts(errors=errors), clock() + seconds, wanted.at(now)
+    read, never_died, until = 0, 0, None
+    for page in pages(queue, wanted.since(now)):
+        part = page[: most - read] if not read or clock() < ends else []
+        for message in part:
+            never_died += not message.deaths
+            until = message.enqueued_at
+            if matches(message):
+                counts.add(message)
+        read += len(part)
+        if len(part) < len(page):
+            return Counted(counts, read, never_died, until, is_all=False)
+    return Counted(counts, read, never_died, until)
 
 
 def count_times(hours: Mapping[datetime, int]) -> tuple[str, list[tuple[str, int]]]:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone
+from itertools import chain, repeat
 
 import pytest
 import redis
@@ -15,6 +16,7 @@ from rqttl.inspector.dead_letters import (
     DeadLetterCounts,
     DeadLetterFilter,
     DeadLetters,
+    count_within,
     error_of,
     pages,
     read_filter,
@@ -179,11 +181,33 @@ def test_counts_of_errors_have_a_group_for_each_of_them_with_the_newest_as_its_s
         counts.add(message)
         plain.add(message)
 
-    groups = [(group.error, group.count, group.sample) for group in counts.ordered()]
+    ids = {message.sequence: message.id for message in dead.peek()}
+
+    groups = [(group.error, group.count, ids[group.sample]) for group in counts.ordered()]
     assert groups == [("no …", 3, "4"), ("", 1, "3"), ("gone", 1, "1")]
     assert counts.by("error") == [("no …", 3), ("", 1), ("gone", 1)]
     assert (counts.by("source"), counts.total()) == ([("q", 5)], 5)
     assert [(group.error, group.count) for group in plain.ordered()] == [(None, 5)]
+
+
+@pytest.mark.parametrize(
+    "most, times, read, is_all",
+    [(50, [0, 1], 50, True), (30, [0, 1], 30, False), (20, [0, 1], 20, False), (50, [0, 9], 20, False)],
+)
+def test_a_count_within_bounds_says_how_far_it_came(
+    broker: Broker, most: int, times: list[float], read: int, is_all: bool
+) -> None:
+    source, dead = broker.declare_queue("q", dead_letter="dead"), broker.declare_queue("dead")
+    source.enqueue_many([b""] * 50)
+    source.reject_many(source.receive_many(50))
+    clock = chain(times, repeat(times[-1]))
+
+    found = count_within(
+        dead, DeadLetterFilter(), broker.server_time(), most=most, seconds=5, clock=lambda: next(clock)
+    )
+
+    assert (found.read, found.counts.total(), found.is_all) == (read, read, is_all)
+    assert found.until == dead.peek(read)[-1].enqueued_at
 
 
 def test_a_filter_is_made_of_the_words_of_the_command() -> None:
