@@ -12,7 +12,7 @@ PARALLEL := -n 3 --dist worksteal -m 'not spark and not quick and not browser'
 ON_EACH  := -n 3 --dist worksteal -m 'not spark and not once and not browser'
 
 
-.PHONY: help demo lint quick test test-7.0 test-valkey test-servers test-pythons test-fake test-aio test-cluster test-cluster-aio test-dashboard test-spark test-spark-versions check setup bench bench-spark bench-worker bench-instructions compare dist chaos chaos-worker cancellations coverage coverage-of-spec test-policies test-scheduled test-sentinel test-worker
+.PHONY: help demo lint quick test test-7.0 test-valkey test-servers test-pythons test-fake test-aio test-cluster test-cluster-aio test-dashboard test-spark test-spark-versions check setup bench bench-spark bench-worker bench-instructions compare dist chaos chaos-worker cancellations coverage coverage-of-spec docs test-policies test-scheduled test-sentinel test-worker
 
 help:
 	@echo 'Daily'
@@ -27,6 +27,7 @@ help:
 	@echo 'make coverage          the part of rqttl that the tests of the core and of the command line run'
 	@echo 'make coverage-of-spec  rows of the behaviour specification, with the tests that show them'
 	@echo 'make dist              the packages of this commit, compared, checked and tried, also beside the version before'
+	@echo 'make docs              the site with all documents, in build/site'
 	@echo 'Campaigns'
 	@echo 'make test-servers      contract and script tests on Redis 6.2 and 8; SERVERS=8 for one'
 	@echo 'make test-pythons      unit and contract tests on each Python from 3.10 to 3.14; PYTHONS=3.13 for one'
@@ -138,6 +139,10 @@ bench-instructions: setup
 dist: $(READY)
 	@bash .ci/setup server
 	@bash .ci/dist
+
+# The site in build/site: warnings are errors, and so are links that lead nowhere. It needs no network.
+docs: $(READY)
+	$(BIN)/python -m sphinx -q -W --keep-going -E -j 2 -c docs/site . build/site
 
 # Each variable is also an option of `python -m tests.bench.compare`: PEERS, WORKLOADS, MESSAGES, ROUNDS.
 compare: $(READY)
