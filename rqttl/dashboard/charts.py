@@ -78,8 +78,8 @@ def spark(depths: Sequence[float]) -> str:
 
 
 def bars(numbers: Mapping[str, int]) -> list[Bar]:
-    """A bar for each number, on one scale."""
-    top, room = _round_up(max(numbers.values(), default=0)), WIDTH / max(1, len(numbers))
+    """A bar for each number, on one scale. Few bars do not fill the width."""
+    top, room = _round_up(max(numbers.values(), default=0)), WIDTH / max(12, len(numbers))
     found = []
     for i, (label, number) in enumerate(numbers.items()):
         height = round(HEIGHT * number / top, 1)

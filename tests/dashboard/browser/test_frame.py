@@ -12,7 +12,15 @@ from tests.repository import ROOT
 
 pytestmark = pytest.mark.browser
 
-PATHS = ["/", "/nowhere", "/queue?name=orders", "/queue?name=orders&state=leased", "/message?queue=orders&id=tomorrow"]
+PATHS = [
+    "/",
+    "/nowhere",
+    "/queue?name=orders",
+    "/queue?name=orders&state=leased",
+    "/message?queue=orders&id=tomorrow",
+    "/dead",
+    "/dead/queue?name=orders/dead&reason=rejected",
+]
 
 
 @cache
