@@ -96,6 +96,18 @@ class Option:
             return f"{value:,}"
         return str(units.written_rate(value) if self.kind == "rate" else value) or "(drop)"
 
+    def parse(self, written: str) -> object:
+        """The argument that a text of `format`, or of people, stands for. `read` refuses what it leaves as text."""
+        if written in ("(none)", "(drop)"):
+            return None if written == "(none)" else ""
+        if self.kind == "flag":
+            return {"yes": True, "no": False}.get(written, written)
+        plain = written.replace(",", "") if self.kind in ("count", "size") else written
+        try:
+            return {"count": int, "number": float}.get(self.kind, str)(plain)
+        except ValueError:
+            return written
+
 
 def _duration(least: int) -> Callable[[str, object], Value]:
     return lambda name, value: int(units.duration(value, name, least=least))  # type: ignore[arg-type]  # duration checks
@@ -484,6 +496,18 @@ def _read_json(text: str | bytes) -> tuple[Mapping[str, Value], Mapping[str, lis
             raise ValueError(f"expected a mapping of {BINDINGS}, got {format_value(bindings)}")
         bindings = {check_queue_name(name): check_filter(rules, name) for name, rules in bindings.items()}
     return _stored(by_name({name: written(name, value) for name, value in stored.items()})), bindings
+
+
+def as_flags(arguments: Mapping[str, object], unset: str) -> list[str]:
+    """Arguments as flags of the command line. `unset` is the one for an option without a value."""
+    flags: list[str] = []
+    for name, value in arguments.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            flags.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            flags += [unset, flag] if value is None else [f"--{flag}", str(value)]
+    return flags
 
 
 def absent_fields(present: Sequence[int | str]) -> list[str]:

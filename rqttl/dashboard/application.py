@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import secrets
 from bisect import bisect
-from collections.abc import Callable, MutableMapping
+from collections.abc import AsyncIterator, Callable, MutableMapping
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl
@@ -21,7 +22,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rqttl import errors, outages, text
-from rqttl.dashboard import dead, pages
+from rqttl.dashboard import actions, dead, pages
 from rqttl.dashboard.access import Denied, Visitor
 from rqttl.dashboard.visit import ASSETS, Dashboard, Trouble, Visit, asset
 
@@ -44,14 +45,14 @@ HEADERS = {
 
 Handler = Callable[[Visit], Response]
 #: The pages that are made from memory, and refresh themselves; then all others; then actions, which take a POST only.
-LIVE: dict[str, Handler] = {"/": pages.overview, "/dead": dead.dead}
+LIVE: dict[str, Handler] = {"/": pages.overview, "/dead": dead.dead, "/jobs": actions.jobs}
 LOOKS: dict[str, Handler] = {
     "/queue": pages.queue,
     "/message": pages.message,
     "/message/body": pages.message_body,
     "/dead/queue": dead.queue,
 }
-ACTS: dict[str, Handler] = {}
+ACTS: dict[str, Handler] = actions.ACTS
 
 
 def application(dashboard: Dashboard) -> ASGIApp:
@@ -62,8 +63,15 @@ def application(dashboard: Dashboard) -> ASGIApp:
     # plain routes: a mount of files answers 404 behind a proxy that strips the base path
     routes += [Route(f"/static/{name}", partial(_file, name)) for name in ASSETS]
     routes += [Route("/livez", _alive), Route("/readyz", partial(_ready, dashboard))]
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        await run_in_threadpool(dashboard.jobs.close)
+
     app = Starlette(
         routes=routes,
+        lifespan=lifespan,
         middleware=[Middleware(_WithHeaders), Middleware(GZipMiddleware, minimum_size=1000)],
         exception_handlers={HTTPException: partial(_refusal, dashboard)},
     )

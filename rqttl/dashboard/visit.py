@@ -15,12 +15,15 @@ from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+from markupsafe import escape as exactly
 from starlette.responses import HTMLResponse, Response
 
 from rqttl import outages, text
 from rqttl.broker import fail_fast
 from rqttl.dashboard import charts
+from rqttl.dashboard.jobs import Jobs, Outcomes
 from rqttl.errors import QueueNotFound
+from rqttl.options import OPTIONS
 from rqttl.units import as_size
 
 if TYPE_CHECKING:
@@ -89,9 +92,12 @@ def _environment() -> Environment:
         "size": as_size,
         "spark": charts.spark,
         "time": lambda at: text.format_time(at, at, utc=True),
+        # the value of a hidden field, which must come back as it is
+        "hidden": exactly,
         # lines of a body, of which each is escaped alone
         "lines": lambda value: Markup("\n").join(text.escape(line) for line in value.split("\n")),
     }
+    environment.globals["OPTIONS"] = OPTIONS
     return environment
 
 
@@ -104,6 +110,8 @@ class Dashboard:
     sampler: Sampler
     queues: str = "*"
     bodies: bool = True
+    jobs: Jobs = field(default_factory=Jobs)
+    outcomes: Outcomes = field(default_factory=Outcomes)
     environment: Environment = field(default_factory=_environment)
 
     @property

@@ -16,11 +16,11 @@ def test_a_page_may_load_nothing_from_elsewhere(pages: TestClient) -> None:
     assert answer.headers["cache-control"] == "no-store"
 
 
-@pytest.mark.parametrize("path, status", [("/nowhere", 404), ("/queue/purge", 404), ("/static/../app.py", 404)])
-def test_an_address_without_a_page_is_told_kindly(pages: TestClient, path: str, status: int) -> None:
+@pytest.mark.parametrize("path", ["/nowhere", "/static/../app.py"])
+def test_an_address_without_a_page_is_told_kindly(pages: TestClient, path: str) -> None:
     answer = pages.get(path)
 
-    assert answer.status_code == status
+    assert answer.status_code == 404
     assert "there is no such page" in answer.text
 
 
