@@ -20,6 +20,9 @@ from tests.ports import free_port
 from tests.waiting import PATIENCE, until
 
 Opened = Callable[..., Page]
+#: Windows without JavaScript, and of a telephone.
+PLAIN: dict[str, Any] = {"java_script_enabled": False}
+PHONE: dict[str, Any] = {"viewport": {"width": 360, "height": 720}, "has_touch": True}
 
 
 @pytest.fixture(scope="module")
