@@ -45,7 +45,13 @@ HEADERS = {
 
 Handler = Callable[[Visit], Response]
 #: The pages that are made from memory, and refresh themselves; then all others; then actions, which take a POST only.
-LIVE: dict[str, Handler] = {"/": pages.overview, "/dead": dead.dead, "/jobs": actions.jobs}
+LIVE: dict[str, Handler] = {
+    "/": pages.overview,
+    "/queues": pages.queues,
+    "/dead": dead.dead,
+    "/workers": pages.workers,
+    "/jobs": actions.jobs,
+}
 LOOKS: dict[str, Handler] = {
     "/queue": pages.queue,
     "/message": pages.message,

@@ -2,40 +2,107 @@
 
 from __future__ import annotations
 
-import codecs
-import json
-from collections.abc import Sequence
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from functools import partial
 from shlex import quote
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from starlette.responses import Response
 
 from rqttl import checks, outages, text
-from rqttl.dashboard import charts
+from rqttl.dashboard.sampler import ATTENTION, SORTS, SPANS
 from rqttl.dashboard.visit import Trouble, looking_at_messages
 from rqttl.inspector import message_view
 from rqttl.inspector import queues as views
-from rqttl.options import OPTIONS
 from rqttl.types import State
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
+    from rqttl.dashboard.sampler import Sample
     from rqttl.dashboard.visit import Visit
-    from rqttl.policies import Explanation
     from rqttl.queue import Queue
-    from rqttl.types import ConsumerInfo, MessageView, QueueStats
+    from rqttl.types import ConsumerInfo, MessageView
 
-#: Messages in a page of a queue, and how many at most each call for them looks at: others may stand between them.
-PAGE, LOOKS = 50, (51, 250, 250, 250)
-#: Characters of a body in a list; bytes of one that are shown; bytes of the largest one that is decoded.
-PREVIEW, LONGEST, DECODED = 300, 1 << 16, 1 << 20
+#: Characters of a body in a list, and bytes of one that are shown.
+PREVIEW, LONGEST = 300, 1 << 16
+
+
+#: What needs attention, by the order of the sampler that has it: words, and the command that mends it.
+ALARMS: Mapping[str, tuple[str, str]] = {
+    "full": ("is full, with {ready}", "rqttl queue update {name} {room}"),
+    "paused": ("is paused, and holds {depth}", "rqttl queue resume {name}"),
+    "unconsumed": ("has {ready}, and no consumer", "rqttl worker {name} --call MODULE:FUNCTION"),
+}
+#: The queues that an alarm names, those in a list of the overview, and those among which one like a word is looked for.
+NAMED, LISTED, NEAR = 5, 10, 1_000
+
+
+class Alarm(NamedTuple):
+    """Words about a queue, an order of queues, or all; and the command that helps."""
+
+    words: str
+    command: str = ""
+    queue: str = ""
+    sort: str = ""
 
 
 def overview(visit: Visit) -> Response:
     """`/`: what needs attention, totals, and the busiest queues."""
-    return visit.page("overview.html", title="Overview", command="rqttl stats", live=True)
+    sample, span = visit.dashboard.sampler.sample, checks.choice(visit.text("span", "10m"), "span", SPANS)
+    values: dict[str, Any] = {
+        "span": span,
+        "spans": SPANS,
+        "points": sample.history("", span),
+        "alarms": list(_alarms(sample)),
+        "roles": None if sample.workers is None else Counter(one.role for one in sample.workers),
+        "busiest": [row for row in sample.rows("rate", size=LISTED).rows if row.rate("in", "out")],
+        "dying": sample.rows("dying", size=LISTED).rows,
+    }
+    return visit.page("overview.html", title="Overview", command="rqttl stats", live=True, **values)
+
+
+def _alarms(sample: Sample) -> Iterator[Alarm]:
+    """What needs attention, the worst first."""
+    for one in sample.troubles:
+        if one.queues:
+            verb = "is" if len(one.queues) == 1 else "are"
+            yield Alarm(f"{text.first_few(list(one.queues))} {verb} away: {one.text}", "rqttl doctor")
+    if sample.late:
+        yield Alarm(sample.late.advice, "rqttl reaper", sort="overdue")
+    elif sample.reapers == 0 and sample.names:
+        yield Alarm("no reaper runs: what expires or comes back waits for a call on its queue", "rqttl reaper")
+    targets = {target for row in sample.queues.values() for target in row.targets}
+    for sort, (words, command) in ALARMS.items():
+        names = [name for name in sample.orders.get(sort, ()) if sort != "unconsumed" or name not in targets]
+        for row in filter(None, map(sample.row, names[:NAMED])):
+            stats, most = row.stats, row.max_length
+            by_count = most is not None and stats.ready >= most
+            room = f"--max-length {2 * (most or 1)}" if by_count else f"--max-length-bytes {2 * stats.ready_bytes}"
+            told = {"ready": text.plural(stats.ready, "ready message"), "depth": text.plural(stats.depth, "message")}
+            yield Alarm(words.format(**told), command.format(name=row.name, room=room), row.name)
+        if len(names) > NAMED:
+            yield Alarm(f"{text.plural(len(names) - NAMED, 'more queue')} like these ({sort})", sort=sort)
+
+
+def queues(visit: Visit) -> Response:
+    """`/queues`: the numbers of all queues, by pages."""
+    sample, patterns = visit.dashboard.sampler.sample, visit.text("q").split()
+    sort = checks.choice(visit.text("sort", "name"), "sort", ("name", *SORTS, *ATTENTION))
+    page = sample.rows(sort, patterns, visit.number("page"))
+    near = text.nearest(patterns[0], sample.names[:NEAR]) if patterns and not page.found else None
+    values: dict[str, Any] = {"listed": page, "sort": sort, "q": visit.text("q"), "near": near}
+    command = " ".join(["rqttl stats", *map(quote, patterns)])
+    return visit.page("queues.html", title="Queues", command=command, live=True, **values)
+
+
+def workers(visit: Visit) -> Response:
+    """`/workers`: who works, and on what."""
+    sample = visit.dashboard.sampler.sample
+    versions = Counter(one.version for one in sample.workers or ())
+    usual, now = max(versions, key=versions.__getitem__, default=""), sample.at or datetime.now(timezone.utc)
+    ago = partial(text.format_time, now=now)
+    return visit.page("workers.html", title="Workers", command="rqttl worker ls", live=True, usual=usual, ago=ago)
 
 
 def queue(visit: Visit) -> Response:
@@ -43,22 +110,15 @@ def queue(visit: Visit) -> Response:
     handle, sample = visit.queue(), visit.dashboard.sampler.sample
     name, after = handle.name, visit.text("after")
     state: State = checks.choice(visit.text("state", "ready"), "state", get_args(State))  # type: ignore[assignment]
-    points, row = sample.history(name), sample.row(name)
-    values: dict[str, Any] = {
-        "name": name,
-        "state": state,
-        "after": after,
-        "states": get_args(State),
-        "sources": sample.sources(name),
-        "depth": points and charts.chart(points, "depth"),
-        "rates": points and charts.chart(points, "in", "acked", "dead"),
-    }
+    row = sample.row(name)
+    values: dict[str, Any] = {"name": name, "state": state, "after": after, "states": get_args(State)}
+    values |= {"sources": sample.sources(name), "points": sample.history(name)}
     try:
         values |= _read(visit, handle, state, after)
     except outages.TEMPORARY as error:
         if outages.is_denied(error) or row is None:
             raise
-        values |= {"stats": row.stats, "explanation": None}
+        values |= {"stats": row.stats, "explanation": None, "age": row.age}
     return visit.page("queue.html", title=f"Queue {name}", command=f"rqttl queue show {name}", **values)
 
 
@@ -71,7 +131,7 @@ def _read(visit: Visit, handle: Queue, state: State, after: str) -> dict[str, An
     following = refused = ""
     try:
         with looking_at_messages():
-            messages, following = _listed(handle, stats, state, after)
+            messages, following = views.page_of(handle, stats, state, after)
     except Trouble as error:
         refused = str(error)
     reapers = visit.dashboard.sampler.sample.reapers
@@ -87,33 +147,11 @@ def _read(visit: Visit, handle: Queue, state: State, after: str) -> dict[str, An
         "columns": views.CONSUMERS,
         "consumer_rows": [views.consumer_row(one, now, utc=False) for one in consumers or ()],
         "deaths": views.death_rows(stats, explanation.options),
-        "options": _options(explanation),
+        "options": views.option_rows(explanation),
         "messages": [_row(visit, one, consumers or (), now) for one in messages],
         "following": following,
         "refused": refused,
     }
-
-
-def _listed(handle: Queue, stats: QueueStats, state: State, after: str) -> tuple[list[MessageView], str]:
-    """One page of the messages in a state, and the place where the next one begins, if there is more.
-
-    Messages in other states stand between them: a few calls look at some hundreds, and the next page goes on there.
-    """
-    if state == "scheduled":
-        found = handle.peek(PAGE + 1, after or None, state=state) if stats.scheduled else []
-        return found[:PAGE], found[PAGE - 1].sequence if len(found) > PAGE else ""
-    found, left, total = [], stats.depth - stats.scheduled, None if after else getattr(stats, state)
-    for most in LOOKS:
-        if left <= 0 or len(found) == total:
-            return found, ""
-        looked = handle.peek(min(most, left), after or None)
-        found += [message for message in looked if message.state == state]
-        if len(found) > PAGE:
-            return found[:PAGE], found[PAGE - 1].sequence
-        if len(looked) < min(most, left):
-            return found, ""
-        left, after = left - len(looked), looked[-1].sequence
-    return found, after if left and len(found) != total else ""
 
 
 def _row(visit: Visit, message: MessageView, consumers: Sequence[ConsumerInfo], now: datetime) -> dict[str, Any]:
@@ -128,17 +166,6 @@ def _row(visit: Visit, message: MessageView, consumers: Sequence[ConsumerInfo], 
         "preview": message_view.body_text(message, PREVIEW) if visit.dashboard.bodies else "",
         "failure": text.escape(message.description or "", PREVIEW) if visit.dashboard.bodies else "",
     }
-
-
-def _options(explanation: Explanation) -> list[tuple[str, str, str]]:
-    """The options that are set or not up to date: the name, the value in force, and its source."""
-    rows = []
-    for name, one in explanation.items():
-        value = explanation.outdated.get(name, one.value)
-        if one.source != "default" or name in explanation.outdated:
-            late = " (not in force yet: a reaper brings it there)" if name in explanation.outdated else ""
-            rows.append((name.replace("_", "-"), OPTIONS[name].format(value), f"{one.source}{late}"))  # type: ignore[arg-type]  # the value of an option
-    return rows
 
 
 def message(visit: Visit) -> Response:
@@ -170,7 +197,7 @@ def _found(visit: Visit) -> tuple[Queue, str, list[MessageView]]:
 def _details(visit: Visit, message: MessageView, held: str | None, now: datetime) -> dict[str, Any]:
     shows = visit.dashboard.bodies
     facts = message_view.facts(message, held, now, LONGEST)
-    kind, body = _body(message) if shows else ("hidden", "")
+    kind, body = message_view.readable_body(message, LONGEST) if shows else ("hidden", "")
     return {
         "message": message,
         "facts": [pair for pair in facts if shows or pair[0] != "last failure"],
@@ -180,31 +207,6 @@ def _details(visit: Visit, message: MessageView, held: str | None, now: datetime
         "body": body,
         "cut": "64 KB" if len(message.body) > LONGEST else "",
     }
-
-
-def _body(message: MessageView) -> tuple[str, str]:
-    """A body as JSON, as text, or as bytes; the name of the form, and the first 64 KB of it."""
-    value = message_view.body_value(message) if len(message.body) <= DECODED else message.body
-    if not isinstance(value, bytes):
-        return "JSON", json.dumps(json.loads(text.dump_readable_json(value)), indent=2, ensure_ascii=False)[:LONGEST]
-    try:  # without the beginning of a character at the end
-        shown = codecs.getincrementaldecoder("utf-8")().decode(value[:LONGEST])
-    except UnicodeDecodeError:
-        return "bytes", _hex(value[:LONGEST])
-    with suppress(ValueError, RecursionError):
-        if shown[:1] in ("{", "[") and len(value) <= LONGEST:
-            return "JSON", json.dumps(json.loads(shown), indent=2, ensure_ascii=False)[:LONGEST]
-    return "text", shown
-
-
-def _hex(data: bytes) -> str:
-    """Lines of 16 bytes: the place, hexadecimal numbers, and ASCII."""
-    lines = []
-    for at in range(0, len(data), 16):
-        part = data[at : at + 16]
-        shown = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
-        lines.append(f"{at:06x}  {part.hex(' '):47}  {shown}")
-    return "\n".join(lines)
 
 
 def message_body(visit: Visit) -> Response:

@@ -88,6 +88,7 @@ def _environment() -> Environment:
         "age": text.format_age,
         "number": lambda value: "-" if value is None else text.format_count(value),
         "plural": text.plural,
+        "chart": charts.chart,
         "rate": charts.format_number,
         "size": as_size,
         "spark": charts.spark,

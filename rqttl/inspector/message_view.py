@@ -1,8 +1,10 @@
 """A message as JSON, and its body and headers as values and as text."""
 
 import base64
+import codecs
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
@@ -93,6 +95,35 @@ def facts(
         ("content type", text.escape(message.content_type)),
         ("size", as_size(len(message.body))),
     ]
+
+
+#: The bytes of the largest body that is decoded as a whole.
+_DECODED = 1 << 20
+
+
+def readable_body(message: MessageView, longest: int) -> tuple[str, str]:
+    """A body as JSON, as text, or as lines of bytes, cut to `longest` and not escaped; first the name of that form."""
+    value = body_value(message) if len(message.body) <= _DECODED else message.body
+    if not isinstance(value, bytes):
+        return "JSON", json.dumps(json.loads(text.dump_readable_json(value)), indent=2, ensure_ascii=False)[:longest]
+    try:  # without the beginning of a character at the end
+        shown = codecs.getincrementaldecoder("utf-8")().decode(value[:longest])
+    except UnicodeDecodeError:
+        return "bytes", _hex(value[:longest])
+    with suppress(ValueError, RecursionError):
+        if shown[:1] in ("{", "[") and len(value) <= longest:
+            return "JSON", json.dumps(json.loads(shown), indent=2, ensure_ascii=False)[:longest]
+    return "text", shown
+
+
+def _hex(data: bytes) -> str:
+    """Lines of 16 bytes: the place, hexadecimal numbers, and ASCII."""
+    lines = []
+    for at in range(0, len(data), 16):
+        part = data[at : at + 16]
+        shown = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
+        lines.append(f"{at:06x}  {part.hex(' '):47}  {shown}")
+    return "\n".join(lines)
 
 
 #: The options that give a message its deadline, the one that may shorten all others first.

@@ -14,14 +14,15 @@ from rqttl import text
 from rqttl.checks import is_pattern
 from rqttl.errors import QueueNotFound, QueuesAway
 from rqttl.filters import SUBJECT, Rule
-from rqttl.options import REASONS, QueueOptions
+from rqttl.options import OPTIONS, REASONS, QueueOptions
 from rqttl.policies import Explanation
 from rqttl.policies.policy import DECLARED
-from rqttl.types import ConsumerInfo, QueueStats
+from rqttl.types import ConsumerInfo, MessageView, QueueStats, State
 from rqttl.units import as_size
 
 if TYPE_CHECKING:
     from rqttl.broker import Broker
+    from rqttl.queue import Queue
 
 T = TypeVar("T")
 
@@ -375,3 +376,43 @@ def format_filter(rules: list[Rule]) -> str:
     if len(short) > 1 or (isinstance(short[0], str) and short[0].startswith(("{", "["))):
         return text.dump_json(short)
     return text.escape(short[0]) if isinstance(short[0], str) else text.dump_json(short[0])
+
+
+def option_rows(explanation: Explanation) -> list[tuple[str, str, str]]:
+    """The options that are set or not up to date: the name, the value in force, and its source."""
+    rows = []
+    for name, one in explanation.items():
+        value = explanation.outdated.get(name, one.value)
+        if one.source != "default" or name in explanation.outdated:
+            late = " (not in force yet: a reaper brings it there)" if name in explanation.outdated else ""
+            rows.append((name.replace("_", "-"), OPTIONS[name].format(value), f"{one.source}{late}"))  # type: ignore[arg-type]  # the value of an option
+    return rows
+
+
+#: The messages at which each call for a page of them looks at most, and about the most bytes of their bodies.
+LOOKS, LOOK_BYTES = (100, 250, 250), 1 << 22
+
+
+def page_of(queue: Queue, stats: QueueStats, state: State, after: str, size: int = 50) -> tuple[list[MessageView], str]:
+    """One page of the messages in a state, and the place where the next one begins, if there is more.
+
+    Messages in other states may stand between them, and bodies may be large. A few calls look at some hundreds, and the
+    next page goes on there; `stats` of the queue tell where to end.
+    """
+    room = max(1, LOOK_BYTES * max(1, stats.ready) // max(1, stats.ready_bytes))
+    if state == "scheduled":
+        found = queue.peek(size + 1, after or None, state=state) if stats.scheduled else []
+        return found[:size], found[size - 1].sequence if len(found) > size else ""
+    found, left, total = [], stats.depth - stats.scheduled, None if after else getattr(stats, state)
+    for look in LOOKS:
+        most = min(look, left, room)
+        if most <= 0 or len(found) == total:
+            return found, ""
+        looked = queue.peek(most, after or None)
+        found += [message for message in looked if message.state == state]
+        if len(found) > size:
+            return found[:size], found[size - 1].sequence
+        if len(looked) < most:
+            return found, ""
+        left, after = left - len(looked), looked[-1].sequence
+    return found, after if left and len(found) != total else ""

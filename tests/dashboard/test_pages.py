@@ -1,0 +1,285 @@
+"""The pages for looking: what they show, to whom, at what cost, and what they say while Redis is away."""
+
+import json
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+import redis
+from starlette.testclient import TestClient
+
+import rqttl
+from rqttl import Broker, Message, Queue
+from rqttl.inspector import queues as views
+from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.roles import rules
+from tests.cli.conftest import Run
+from tests.cli.conftest import run as run  # noqa: PLC0414  # a fixture
+from tests.cli.conftest import run_clocked as run_clocked  # noqa: PLC0414  # a fixture
+from tests.cluster_servers import ClusterServers
+from tests.contract.clocked import Clocked
+from tests.drivers import enter_reaper
+from tests.servers import Server
+from tests.waiting import until
+
+pytestmark = pytest.mark.once
+
+Visiting = Callable[..., TestClient]
+STATES = ("ready", "leased", "delayed", "scheduled")
+#: The pages that are made from memory, those of a queue, and those of a message.
+MEMORY = ["/", "/?span=24h", "/queues", "/queues?sort=dead", "/queues?q=ord*", "/workers"]
+QUEUE = [f"/queue?name=orders&state={state}" for state in STATES]
+MESSAGE = ["/message?queue=orders&id=order-5", "/message/body?queue=orders&id=order-5"]
+
+
+class Page(HTMLParser):
+    """A page: its text and links, the facts of its lists, rows of tables, and fields by the queue of a row."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.words, self.links = "", list[str]()
+        self.facts, self.rows = list[list[str]](), list[list[str]]()
+        self.fields: dict[tuple[str, str], str] = {}
+        self._cells, self._row, self._field = list[str](), "", ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        named = dict(attrs)
+        if tag in ("tr", "dt", "nav"):
+            self._cells, self._row = [], named.get("data-queue") or named.get("data-worker") or ""
+            (self.rows if tag == "tr" else self.facts).append(self._cells)
+        self._cells += [""] * (tag in ("td", "th", "dt", "dd"))
+        self._field = named.get("data-field", self._field)
+        self.links += [named["href"]] if tag == "a" else []
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("td", "dd", "span"):
+            self._field = ""
+        if tag in ("tr", "dd"):
+            self._cells = []
+
+    def handle_data(self, data: str) -> None:
+        self.words += data
+        if self._cells:
+            self._cells[-1] += data
+        if self._field:
+            self.fields[self._row, self._field] = self.fields.get((self._row, self._field), "") + data
+
+    def numbers(self, *names: str) -> dict[tuple[str, str], int]:
+        """The fields of these names, or all, as numbers."""
+        return {key: int(n.replace(",", "")) for key, n in self.fields.items() if key[1] in (names or key)}
+
+
+def look(pages: TestClient, path: str, status: int = 200) -> Page:
+    answer = pages.get(path)
+    assert answer.status_code == status, answer.text
+    return Page(answer.text)
+
+
+@pytest.fixture
+def filled(broker: Broker) -> Broker:
+    return fill(broker)
+
+
+def fill(broker: Broker) -> Broker:
+    """A queue `orders` with messages in each state, and with a death; a topic, a reaper."""
+    orders = broker.declare_queue("orders", dead_letter="orders/dead", dead_letter_rejected="orders/dead", lease="1h")
+    broker.declare_queue("orders/dead")
+    broker.declare_topic("news").subscribe("europe", "orders.eu.#")
+    broker.declare_queue("old", forward_to="orders")
+    orders.enqueue_many([Message({"n": i}, id=f"order-{i}", headers={"to": "<b>"}) for i in range(60)])
+    first, second, third, _ = orders.receive_many(4)
+    first.reject("no such <b>item</b>")
+    second.nack(delay="1h")
+    third.ack()
+    orders.enqueue(Message(b"later", id="later", delay="1h"))
+    enter_reaper(broker)
+    return broker
+
+
+def test_without_queues_three_lines_make_one(pages: TestClient) -> None:
+    for path in MEMORY:
+        assert ("rqttl queue declare orders" in look(pages, path).words) == (path != "/workers")
+    for path in QUEUE + MESSAGE:
+        assert "does not exist" in look(pages, path, 404).words
+
+
+def test_a_thousand_queues_are_shown_by_pages(broker: Broker, pages: TestClient) -> None:
+    for i in range(1_000):
+        broker.declare_queue(f"q{i:04}")
+
+    answer = pages.get("/queues?page=3")
+
+    assert len(answer.content) <= 30_000
+    assert [row[0] for row in Page(answer.text).rows if row][1:] == [f"q{i:04}" for i in range(100, 150)]
+    assert "Page 3 of 20, 1,000 queues" in answer.text
+    for path in [*MEMORY, "/queue?name=q0001"]:
+        look(pages, path)
+
+
+@pytest.mark.parametrize("role, sees_messages", [("viewer", True), ("reader", False)])
+def test_users_with_few_rights_see_all_that_they_may(
+    filled: Broker, restricted: Callable[..., redis.Redis], visiting: Visiting, role: str, sees_messages: bool
+) -> None:
+    rights, _ = rules([role], Keyspace())
+    pages = visiting(Broker(restricted("reset", "on", "nopass", "resetchannels", *rights)))
+
+    for path in MEMORY + QUEUE + MESSAGE:
+        page = look(pages, path, 200 if path not in MESSAGE or sees_messages else 403)
+        refused = "may not look at messages; one with the role `viewer` may" in page.words
+        assert refused == (path not in MEMORY and not sees_messages)
+        assert "cannot be read" not in page.words
+
+
+def test_while_redis_is_away_the_last_numbers_stay(start_server: Callable[..., Server], visiting: Visiting) -> None:
+    server = start_server()
+    with Broker(server.client()) as broker:
+        pages = visiting(fill(broker))
+        look(pages, "/")
+        server.kill()
+        until(lambda: "Redis does not answer" in look(pages, "/").words)
+
+        for path in MEMORY + QUEUE:
+            page = look(pages, path)
+            assert re.search("The figures are .*s old", page.words)
+            assert page.fields.get(("", "delayed"), "1") == "1"
+        for path in MESSAGE:
+            assert "Redis did not answer" in look(pages, path, 503).words
+
+
+def test_while_a_node_is_away_the_queues_of_the_others_go_on(launch: Callable[..., Server], visiting: Visiting) -> None:
+    nodes, names = ClusterServers(launch), [f"q{i}" for i in range(12)]
+    try:
+        with rqttl.connect(nodes.url()) as broker:
+            for name in names:
+                broker.declare_queue(name).enqueue_many([b"x"] * 3)
+            pages, gone = visiting(broker), nodes.owner("rqttl:{q0}:meta")
+            stays = next(name for name in names if nodes.owner(f"rqttl:{{{name}}}:meta") is not gone)
+            assert "slot" in str(look(pages, f"/queue?name={stays}").facts)
+            gone.kill()
+            until(lambda: "Some queues cannot be read" in look(pages, "/").words)
+
+            assert "are away" in look(pages, "/").words
+            assert look(pages, "/queues").fields["q0", "ready"] == "3"
+            assert "numbers are the last ones" in look(pages, "/queue?name=q0").words
+            assert "Further" not in look(pages, f"/queue?name={stays}").words
+            assert "cannot be read" in look(pages, "/workers").words
+    finally:
+        nodes.remove()
+
+
+def test_numbers_are_those_of_the_command_line(filled: Broker, pages: TestClient, run: Run) -> None:
+    def told(*command: str) -> Any:
+        return json.loads(run(*command, "--json").stdout)
+
+    with filled.queue("orders").consume(prefetch=5) as deliveries:
+        next(deliveries).ack()
+        until(filled.queue("orders").consumers)
+        stats, shown, workers = told("stats"), told("queue", "show", "orders"), told("worker", "ls")
+        home, listed, page = (look(pages, path) for path in ("/", "/queues", "/queue?name=orders"))
+
+    of_queues = [*stats["queues"], {"queue": "", **stats["totals"], "queues": len(stats["queues"]), "reapers": 1}]
+    known = {(one["queue"], field): n for one in of_queues for field, n in {"workers": 0, **one}.items()}
+    known |= {(one["queue"], "dead"): sum(one["deaths"].values()) for one in of_queues}
+    assert listed.numbers() == {key: known[key] for key in listed.fields}
+    assert home.numbers() == {key: known[key] for key in home.fields}
+    assert (len(listed.fields), len(home.fields)) == (5 * len(of_queues), 8)
+    assert page.numbers() == {("", state): shown[state] for state in STATES}
+    [consumer] = shown["living_consumers"]
+    assert [str(consumer[name]) for name in ("role", "program", "host", "pid")] in [row[:4] for row in page.rows]
+    for reason, died in shown["deaths"].items():
+        assert [reason, str(died), str(shown["dropped"][reason])] in [row[:3] for row in page.rows]
+    assert {row[0] for row in page.rows if row[-1:] == ["declared"]} == {"lease", "dead-letter", "dead-letter-rejected"}
+    known = {(one["name"], field): one[field] for one in workers for field in ("pid", "slots", "handled", "failed")}
+    assert look(pages, "/workers").numbers("pid", "slots", "handled", "failed") == known
+
+
+def test_words_are_those_of_the_command_line(clocked: Clocked, visiting: Visiting, run_clocked: Run) -> None:
+    """Time stands still, so ages and due times are equal, too."""
+    pages = visiting(fill(clocked))
+    clocked.advance(90_000)
+    [leased] = [one.sequence for one in clocked.queue("orders").peek(99) if one.state == "leased"]
+
+    for queue, id in [("orders", ""), ("orders", "order-5"), ("orders", leased), ("orders/dead", "order-0")]:
+        command = ("message", "show", queue, id) if id else ("queue", "show", queue)
+        said = {" ".join(line.split()) for line in run_clocked(*command).stdout.splitlines()}
+        page = look(pages, f"/message?queue={queue}&id={id}" if id else f"/queue?name={queue}")
+        facts = {" ".join(" ".join(fact).split()) for fact in page.facts if fact and fact[0] != "deadline by"}
+        assert facts <= said
+        assert len(facts) >= 6
+    assert ["1m 30s ago", "orders", "rejected", "1", "1", "no such <b>item</b>"] in page.rows
+
+
+def test_what_needs_attention_is_said_with_the_command_that_mends_it(broker: Broker, visiting: Visiting) -> None:
+    broker.declare_queue("full", max_length=2, overflow="reject-publish").enqueue_many([b"x"] * 2)
+    broker.declare_queue("heavy", max_length_bytes=10).enqueue(b"x" * 10)
+    broker.declare_queue("held", dead_letter="dead", paused=True).enqueue(b"x")
+    for name in ("dead", *(f"lonely{i}" for i in range(6))):
+        broker.declare_queue(name).enqueue(b"x")
+
+    page = look(visiting(), "/")
+
+    for words in [
+        "no reaper runs: what expires or comes back waits for a call on its queue: rqttl reaper",
+        "full is full, with 2 ready messages: rqttl queue update full --max-length 4",
+        "heavy is full, with 1 ready message: rqttl queue update heavy --max-length-bytes 2",
+        "held is paused, and holds 1 message: rqttl queue resume held",
+        "lonely0 has 1 ready message, and no consumer: rqttl worker lonely0 --call",
+        "4 more queues like these (unconsumed)",
+    ]:
+        assert words in page.words
+    assert "dead has" not in page.words
+    assert {"/queue?name=held", "/queues?sort=unconsumed"} <= set(page.links)
+
+    broker.declare_queue("late").enqueue(b"x", ttl="1ms")
+    until(lambda: broker.queue("late").stats(sweep=False).overdue >= views.LATE)
+    for path in ("/", "/queue?name=late"):
+        assert "no reaper runs: oldest due work waits" in look(visiting(), path).words
+
+
+def test_pages_cost_redis_little(filled: Broker, client: redis.Redis, visiting: Visiting, monkeypatch: Any) -> None:
+    monkeypatch.setattr("rqttl.dashboard.sampler.PAUSE", 3_600)  # no tick but the first one
+    pages, [message] = visiting(), filled.queue("orders").messages("order-5")
+    listed = [*((path, 0) for path in MEMORY), *((path, 12 if "scheduled" in path else 8) for path in QUEUE)]
+    listed += [(path.replace("order-5", message.sequence), 5) for path in MESSAGE]
+    for path, _ in listed:  # connections are made
+        look(pages, path)
+
+    for path, most in listed:
+        before = client.info("stats")["total_reads_processed"]
+        pages.get(path)
+        assert client.info("stats")["total_reads_processed"] - before - 1 <= most, path
+
+
+def test_what_is_hidden_is_nowhere(filled: Broker, visiting: Visiting) -> None:
+    pages = visiting(bodies=False, queues="orders*")
+
+    for path in [*MEMORY, *QUEUE, MESSAGE[0], "/message?queue=orders/dead&id=order-0", "/queue?name=orders/dead"]:
+        assert not re.search("no such|&lt;b|europe", pages.get(path).text), path
+    assert "hides the bodies" in look(pages, MESSAGE[1], 403).words
+    assert "does not exist" in look(pages, "/queue?name=news", 404).words
+    assert "/queue?name=orders" in look(pages, "/queue?name=ordrs", 404).links
+
+
+def test_several_messages_with_one_id_are_listed_and_wrong_values_explained(queue: Queue, pages: TestClient) -> None:
+    queue.enqueue_many([Message(b"x\x00", id="same")] * 2)
+    sequences = [one.sequence for one in queue.peek()]
+
+    page = look(pages, "/message?queue=q&id=same")
+
+    assert "2 messages have this id" in page.words
+    assert {f"/message?queue=q&id={one}" for one in sequences} <= set(page.links)
+    answer = pages.get(f"/message/body?queue=q&id={sequences[0]}")
+    assert (answer.content, answer.headers["content-type"]) == (b"x\x00", "application/octet-stream")
+    assert answer.headers["content-disposition"] == f'attachment; filename="{sequences[0]}"'
+    for path, status in {
+        "message/body?queue=q&id=same": 409,
+        "message?queue=q&id=none": 404,
+        "message?queue=q": 400,
+        "queue?name=q&state=lost": 400,
+        "queues?sort=colour": 400,
+        "queue?name=a b": 400,
+    }.items():
+        look(pages, f"/{path}", status)
