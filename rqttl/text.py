@@ -146,6 +146,13 @@ def format_count(n: int) -> str:
     return f"{n:,}"
 
 
+def format_rate(n: float | None) -> str:
+    """A rate per second, `-` if it is unknown. Only 0 is shown as 0."""
+    if n is None or not n:
+        return "-" if n is None else "0"
+    return f"{n:,.0f}" if n >= 9.95 else f"{n:.1f}" if n >= 0.05 else "<0.1"
+
+
 def format_age(time: timedelta | None) -> str:
     """Format a duration in at most two units: 12s, 3m 4s, 2d 5h. `-` for `None`."""
     if time is None:

@@ -153,14 +153,7 @@ def _counter(name: str, rank: int) -> Column:
 
 
 def _rate(name: str, rank: int) -> Column:
-    return Column(f"{name}/s", rank, lambda row: format_rate(row.rates[name] if row.rates else None))
-
-
-def format_rate(n: float | None) -> str:
-    """A rate per second, `-` if it is unknown. Only 0 is shown as 0."""
-    if n is None or not n:
-        return "-" if n is None else "0"
-    return f"{n:,.0f}" if n >= 9.95 else f"{n:.1f}" if n >= 0.05 else "<0.1"
+    return Column(f"{name}/s", rank, lambda row: text.format_rate(row.rates[name] if row.rates else None))
 
 
 def sparkline(depths: Sequence[int], cells: int) -> str:

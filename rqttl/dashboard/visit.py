@@ -89,7 +89,7 @@ def _environment() -> Environment:
         "number": lambda value: "-" if value is None else text.format_count(value),
         "plural": text.plural,
         "chart": charts.chart,
-        "rate": charts.format_number,
+        "rate": text.format_rate,
         "size": as_size,
         "spark": charts.spark,
         "time": lambda at: text.format_time(at, at, utc=True),

@@ -8,8 +8,9 @@ import pytest
 from rich.console import Console
 
 from rqttl import Broker
-from rqttl.cli.stats import format_rate, frame, queue_table, sort_rows, sparkline
+from rqttl.cli.stats import frame, queue_table, sort_rows, sparkline
 from rqttl.inspector.queues import Row, Trend
+from rqttl.text import format_rate
 from rqttl.types import QueueStats
 from tests.cli.conftest import check_golden
 from tests.cli.processes import Terminal, on_terminal
