@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from array import array
@@ -69,9 +70,7 @@ class QueueRow(views.Row):
 SORTS: dict[str, Callable[[QueueRow], Any]] = {
     **{name: attrgetter(f"stats.{name}") for name in ("depth", "ready", "leased", "delayed", "scheduled", "overdue")},
     "oldest": lambda row: row.stats.oldest_ready_age or timedelta(0),
-    "consumers": lambda row: row.stats.consumers,
     "in": lambda row: row.rate("in"),
-    "out": lambda row: row.rate("out"),
     "acked": lambda row: row.rate("acked"),
     "rate": lambda row: row.rate("in", "out"),
     "dead": lambda row: views.deaths(row.stats),
@@ -272,7 +271,7 @@ class Sampler:
         names = old.names
         if self._next == 0 and (len(names) <= self._most or now - self._named >= MINUTE):
             every = ask("names", lambda: registered_names(self._broker))
-            names = names if every is None else [name for name in every if fnmatchcase(name, self._pattern)]
+            names = names if every is None else [sys.intern(name) for name in every if fnmatchcase(name, self._pattern)]
             self._named = now
         # all, or one of several equal parts
         start, size = self._next, -(-len(names) // max(1, -(-len(names) // self._most)))
@@ -330,9 +329,8 @@ class Sampler:
         names, made = [name for name in names if name in queues], dict[str, Sequence[str]]()
         for sort in islice(self._sorts, 1 if old and len(names) > self._most else len(SORTS) + len(ATTENTION)):
             key = SORTS.get(sort) or ATTENTION[sort]
-            keys = {name: key(queues[name]) for name in names}
-            chosen = names if sort in SORTS else filter(keys.__getitem__, names)
-            made[sort] = sorted(chosen, key=keys.__getitem__, reverse=True)
+            chosen = names if sort in SORTS else [name for name in names if key(queues[name])]
+            made[sort] = sorted(chosen, key=lambda name: key(queues[name]), reverse=True)
         return {**old, **made, "name": names}
 
     def _note(self, name: str, row: QueueRow, now: float, old: QueueRow | None = None) -> None:
@@ -347,7 +345,7 @@ class Sampler:
 def _row(name: str, old: QueueRow | None, stats: QueueStats, at: datetime, options: QueueOptions | None) -> QueueRow:
     """A queue as it is now, with its rates since the last time."""
     parts = {part: _mapping(tuple(getattr(stats, part).items())) for part in ("deaths", "dropped", "outgoing")}
-    changes: dict[str, Any] = {"stats": replace(stats, **parts), "at": at}
+    changes: dict[str, Any] = {"stats": replace(stats, overdue=_same(stats.overdue), **parts), "at": at}
     if old and old.at:
         rates = views.rates(old.stats, stats, (at - old.at).total_seconds())
         changes["rates"] = rates and _mapping(tuple(rates.items()))

@@ -24,6 +24,7 @@ from rqttl.protocol import commands
 from rqttl.protocol.codec import NO_ENVELOPE, Envelope
 from rqttl.store.driver import driver_of
 from rqttl.types import Message
+from tests.bench.dashboard import dashboard
 from tests.bench.measure import (
     BODY,
     Cost,
@@ -487,6 +488,7 @@ def main() -> None:
         waiting_long,
         controlling,
         publishing,
+        dashboard,
     )
     parts = {part.__name__: part for part in every}
     table = Table()
