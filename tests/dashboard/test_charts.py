@@ -112,9 +112,7 @@ def test_a_page_draws_lines_with_a_legend_and_the_same_numbers_as_a_table() -> N
 def test_a_page_draws_bars_and_small_lines() -> None:
     bars = drawn("{{ charts.bars(bars, 'Deaths by hour') }}", bars=charts.bars({"<10:00>": 1_234}))
 
-    assert re.findall(r'width="(.*?)" height="(.*?)"><title>(.*?)<', bars) == [
-        ("40.0", "92.5", "&lt;10:00&gt;: 1,234")
-    ]
+    assert re.findall(r'width="(.*?)" height="(.*?)"><title>(.*?)<', bars) == [("40.0", "92.5", "&lt;10:00&gt;: 1,234")]
     assert '<th scope="row">&lt;10:00&gt;</th><td class="number">1,234</td>' in bars
     assert 'points="0,20.0 100,0.0"' in drawn("{{ charts.spark([0, 1] | spark) }}")
     assert "<svg" not in drawn("{{ charts.spark([1] | spark) }}")

@@ -63,7 +63,12 @@ def test_a_row_has_the_statistics_and_the_limits_of_its_queue(broker: Broker, cl
     for name, stats in broker.stats(sweep=False).items():
         assert still(row_of(sampler, name).stats) == still(stats)
     row = row_of(sampler, "orders")
-    assert (row.max_length, row.targets, row.kind, row_of(sampler, "news").kind) == (3, ("orders/dead",), None, "topic")
+    assert (row.max_length, row.targets, row.kind, row_of(sampler, "news").kind) == (
+        3,
+        ("orders/dead",) * 4,
+        None,
+        "topic",
+    )
     assert sampler.sample.sources("orders/dead") == ["orders"]
     assert [names(sampler, sort) for sort in ("paused", "unconsumed", "full")] == [
         ["news"],
