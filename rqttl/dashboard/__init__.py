@@ -7,7 +7,11 @@ It needs the extra `dashboard`.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Literal
+
+from rqttl.errors import RqttlError
+from rqttl.text import install
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -15,10 +19,25 @@ if TYPE_CHECKING:
 
     from rqttl.broker import Broker
 
-__all__ = ["app"]
+__all__ = ["DashboardUnavailable", "app"]
 
 #: What a visitor may do; `None` for nothing.
 Right = Literal["look", "act"] | None
+
+
+class DashboardUnavailable(RqttlError, ImportError):
+    """A package that the dashboard needs is not installed."""
+
+    code = "dashboard_unavailable"
+
+
+def require(*packages: str) -> None:
+    """Import packages. Raises `DashboardUnavailable` with the command that installs them."""
+    for name in packages:
+        try:
+            import_module(name)
+        except ImportError as error:
+            raise DashboardUnavailable(f"the dashboard needs the package {name}: {install('dashboard')}") from error
 
 
 def app(
@@ -36,8 +55,9 @@ def app(
     `bodies` it hides bodies, headers and descriptions of messages. A form must come from a page of the same host as the
     request; `hosts` names further ones, such as that of a proxy.
 
-    It reads nothing until somebody looks, and stops an hour after the last look.
+    It reads nothing until somebody looks, and stops an hour after the last look. Raises `DashboardUnavailable`.
     """
+    require("starlette", "jinja2")
     from rqttl.dashboard.access import ByHost
     from rqttl.dashboard.application import application
     from rqttl.dashboard.sampler import Sampler

@@ -11,13 +11,14 @@ from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl
 
+from anyio import fail_after
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -28,8 +29,8 @@ from rqttl.dashboard.visit import ASSETS, Dashboard, Trouble, Visit, asset
 
 logger = logging.getLogger("rqttl.dashboard")
 
-#: The longest body of a form, and the longest query, in bytes.
-LONGEST_FORM, LONGEST_QUERY = 256 * 1024, 4 * 1024
+#: The longest body of a form, and the longest query, in bytes; and the seconds within which a form has to come.
+LONGEST_FORM, LONGEST_QUERY, PATIENCE = 256 * 1024, 4 * 1024, 20.0
 #: The names of queues on both sides of a missing one that may be meant.
 AROUND = 500
 #: Headers of each answer. Only files of our own run, load and are styled; nobody frames a page.
@@ -53,6 +54,7 @@ LIVE: dict[str, Handler] = {
     "/jobs": actions.jobs,
 }
 LOOKS: dict[str, Handler] = {
+    "/login": lambda visit: RedirectResponse(visit.link("/"), 303),  # `access` asks for a name there
     "/queue": pages.queue,
     "/message": pages.message,
     "/message/body": pages.message_body,
@@ -61,8 +63,8 @@ LOOKS: dict[str, Handler] = {
 ACTS: dict[str, Handler] = actions.ACTS
 
 
-def application(dashboard: Dashboard) -> ASGIApp:
-    """The ASGI application of a dashboard."""
+def application(dashboard: Dashboard, base: str = "") -> ASGIApp:
+    """The ASGI application of a dashboard. `base` is the path that a proxy has in front of its own."""
     routes = [Route(path, partial(_answer, dashboard, page, live=True)) for path, page in LIVE.items()]
     routes += [Route(path, partial(_answer, dashboard, page)) for path, page in LOOKS.items()]
     routes += [Route(path, partial(_answer, dashboard, act), methods=["POST"]) for path, act in ACTS.items()]
@@ -82,7 +84,22 @@ def application(dashboard: Dashboard) -> ASGIApp:
         exception_handlers={HTTPException: partial(_refusal, dashboard)},
     )
     app.router.redirect_slashes = False
-    return app
+    return _Under(app, base) if base else app
+
+
+class _Under:
+    """Takes requests of a proxy that strips the base path, and of one that does not."""
+
+    def __init__(self, app: ASGIApp, base: str) -> None:
+        self._app, self._base = app, base
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            base, path = self._base, scope["path"]
+            if path == base and path not in LIVE | LOOKS:
+                path += "/"
+            scope = {**scope, "root_path": base, "path": path if path.startswith(f"{base}/") else base + path}
+        await self._app(scope, receive, send)
 
 
 class _WithHeaders:
@@ -104,7 +121,7 @@ class _WithHeaders:
 
 async def _answer(dashboard: Dashboard, handler: Handler, request: Request, *, live: bool = False) -> Response:
     """Let a handler answer, in a thread, and explain what it raises."""
-    visitor, near = Visitor("", "", acts=False), None
+    visitor, near, path = Visitor("", "", acts=False), None, text.escape(request.scope["path"])
     try:
         visitor = await dashboard.access.visitor(request)
         if len(request.scope["query_string"]) > LONGEST_QUERY:
@@ -124,13 +141,13 @@ async def _answer(dashboard: Dashboard, handler: Handler, request: Request, *, l
         raise
     except (Denied, Trouble, errors.RqttlError, *outages.TEMPORARY) as error:
         if isinstance(error, errors.ContractError):
-            logger.exception("page %s met a bug", request.url.path)
+            logger.exception("page %s met a bug", path)
         status, message, headers = _explain(error)
         if isinstance(error, errors.QueueNotFound):
             near = _nearest(error.queue, dashboard)
     except Exception:
         number = secrets.token_hex(4)
-        logger.exception("page %s failed, id %s", request.url.path, number)
+        logger.exception("page %s failed, id %s", path, number)
         status, message, headers = 500, f"this page failed; the log has the reason under the id {number}", {}
     page = Visit(dashboard, request, visitor).page("error.html", title=message, status=status, near=near)
     page.headers.update(headers)
@@ -146,10 +163,14 @@ async def _fields(request: Request) -> dict[str, str]:
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
         raise Trouble(415, "a form comes as application/x-www-form-urlencoded")
     body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > LONGEST_FORM:
-            raise Trouble(413, f"a form has at most {LONGEST_FORM:,} bytes")
+    try:
+        with fail_after(PATIENCE):
+            async for part in request.stream():
+                body += part
+                if len(body) > LONGEST_FORM:
+                    raise Trouble(413, f"a form has at most {LONGEST_FORM:,} bytes")
+    except TimeoutError:
+        raise Trouble(408, f"this form did not come within {PATIENCE:g} s") from None
     try:
         return dict(parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=100))
     except ValueError as error:
