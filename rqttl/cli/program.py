@@ -29,7 +29,7 @@ SECTIONS = {
     "Messages": ("send", "receive", "peek", "message", "cancel", "reschedule"),
     "Queues": ("queue", "topic", "dead", "policy", "operator-policy", "explain"),
     "Deployments": ("apply", "export", "import"),
-    "Operation": ("worker", "stats", "metrics", "doctor", "acl", "reaper", "server"),
+    "Operation": ("worker", "stats", "dashboard", "metrics", "doctor", "acl", "reaper", "server"),
     "More": ("demo", "completion"),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 from bisect import bisect
 from collections.abc import AsyncIterator, Callable, MutableMapping
@@ -85,6 +86,16 @@ def application(dashboard: Dashboard, base: str = "") -> ASGIApp:
     )
     app.router.redirect_slashes = False
     return _Under(app, base) if base else app
+
+
+def check_base(path: str) -> str:
+    """The base path of a proxy, without a slash at its end. Raises `InvalidInput`."""
+    base = path.rstrip("/")
+    folders = {page.split("/")[1] for page in (*LIVE, *LOOKS, *ACTS, "/static/") if page.count("/") > 1}
+    if base and (not re.fullmatch(r"(/[\w~-][\w.~-]*)+", base, re.ASCII) or base[1:] in folders):
+        rule = "expected a path such as /queues, which is no folder of the dashboard itself"
+        raise errors.InvalidInput(f"--base-path: {rule}, got {text.format_value(path)}")
+    return base
 
 
 class _Under:

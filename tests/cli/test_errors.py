@@ -282,7 +282,9 @@ MEANT = [
     ("message get", "message show"),
     ("message rm", "message delete"),
     ("message reject", "message dead-letter"),
-    ("dashboard", "stats --watch"),
+    ("web", "dashboard"),
+    ("ui", "dashboard"),
+    ("monitor", "dashboard"),
 ]
 
 

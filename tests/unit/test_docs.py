@@ -314,7 +314,7 @@ def set_stage(broker: Broker, *, empty: bool) -> None:
 
 
 #: Examples that go on until they are stopped.
-ENDLESS = ("worker orders", "stats", "metrics", "reaper", "server ")
+ENDLESS = ("worker orders", "stats", "metrics", "reaper", "server ", "dashboard")
 
 
 @pytest.mark.slow
