@@ -63,7 +63,7 @@ _flags = params.with_options(
         metavar="NETWORK",
         help="Where such proxies are, such as 10.0.0.0/8.",
     ),
-    click.option("--actors", multiple=True, metavar="NAME", help="A user of a proxy who may act, with --act."),
+    click.option("--actors", default="", metavar="NAMES", help="Users of a proxy who may act, such as ada,bob."),
 )
 
 
@@ -105,7 +105,8 @@ def _access(host: str, given: dict[str, Any]) -> ByUsers:
     from rqttl.dashboard.access import ByUsers, is_loopback
     from rqttl.dashboard.users import read_users, user_line
 
-    act, header, actors, path = given["act"], given["proxy_user_header"], given["actors"], Path(given["users"] or "")
+    act, header, path = given["act"], given["proxy_user_header"], Path(given["users"] or "")
+    actors = {name for name in given["actors"].split(",") if name}
     networks, known = given["proxy_from"], bool(header or given["users"])
     others = [one for one in (host, *given["host"]) if not is_loopback(one)]
     for wrong, words in (
@@ -125,7 +126,7 @@ def _access(host: str, given: dict[str, Any]) -> ByUsers:
         output.note(f"to act, log in as rqttl with the password {password}")
     elif given["users"]:
         users = lambda: read_users(path.read_text(encoding="utf-8"))  # noqa: E731  # anew, since it may change
-        if not users():
+        if not path.is_file() or not users():
             raise click.UsageError(f"--users: {path} has no users: --add-user NAME makes one")
         if (mode := path.stat().st_mode & 0o777) & 0o077:
             output.note(f"others can read {path} (mode {mode:o}): `chmod 600 {path}`", "warning")
@@ -186,7 +187,7 @@ def _serve(app: ASGIApp, host: str, port: int, base: str) -> None:
         http=Impatient,
         ws="none",
         loop="asyncio",
-        lifespan="off",
+        lifespan="on",
         log_config=None,
         access_log=False,
         proxy_headers=False,

@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -85,10 +86,10 @@ def test_sigterm_ends_it_cleanly(run: Run, tmp_path: Path, redis_url: str) -> No
         assert b"others can read" in process.stderr.readline()
         place = re.search(rb"http://([0-9.:]+)/q/;", process.stderr.readline())
         assert place
-        connection = HTTPConnection(place[1].decode())
-        connection.request("GET", "/q/livez")
-        answer = connection.getresponse()
-        assert (answer.status, answer.read(), answer.getheader("server")) == (200, b"ok\n", None)
+        with closing(HTTPConnection(place[1].decode())) as connection:
+            connection.request("GET", "/q/livez")
+            answer = connection.getresponse()
+            assert (answer.status, answer.read(), answer.getheader("server")) == (200, b"ok\n", None)
         process.send_signal(signal.SIGTERM)
         assert process.stderr.read() == b""
     assert process.returncode == 0
