@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from ipaddress import ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +19,10 @@ import click
 from rqttl.checks import check_name_or_pattern
 from rqttl.cli.common import output, params, running
 from rqttl.cli.common.settings import Settings, connecting
-from rqttl.errors import InvalidInput
 from rqttl.text import escape
 from rqttl.worker.settings import address
 
 if TYPE_CHECKING:
-    import asyncio
-
     from starlette.types import ASGIApp
 
     from rqttl.dashboard.access import ByUsers
@@ -34,21 +31,10 @@ if TYPE_CHECKING:
 #: Seconds within which a request has to come, and an answer to end when the command ends; connections at a time.
 PATIENCE, GRACE, CONNECTIONS = 10.0, 5, 500
 
-_SAFE = "give --users FILE, or --proxy-user-header with --proxy-from; or listen on 127.0.0.1"
-
-
-def _network(words: str) -> IPv4Network | IPv6Network:
-    try:
-        return ip_network(words)
-    except ValueError as error:
-        raise InvalidInput(f"network: expected an address or a network such as 10.0.0.0/8: {error}") from error
-
-
+_SAFE = "give --users FILE, or --proxy-user-header with --proxy-from; or stay on 127.0.0.1"
 _flags = params.with_options(
     click.option("--listen", default="127.0.0.1:9470", show_default=True, metavar="HOST:PORT", help="Serve it here."),
-    click.option(
-        "--queues", default="*", metavar="PATTERN", help="Only queues of this name or pattern.  [default: all]"
-    ),
+    click.option("--queues", default="*", metavar="PATTERN", help="Only these queues.  [default: all]"),
     click.option("--act", is_flag=True, help="Let those act who may; without it all only look."),
     click.option("--users", type=click.Path(), metavar="FILE", help="Ask for the names and passwords of this file."),
     click.option("--add-user", metavar="NAME", help="Add a user to --users, with --act one who may act, and end."),
@@ -58,10 +44,10 @@ _flags = params.with_options(
     click.option("--proxy-user-header", default="", metavar="HEADER", help="Header in which a proxy names the user."),
     click.option(
         "--proxy-from",
-        type=params.Read("network", _network),
+        type=ip_network,
         multiple=True,
         metavar="NETWORK",
-        help="Where such proxies are, such as 10.0.0.0/8.",
+        help="Where they are, such as 10.0.0.0/8.",
     ),
     click.option("--actors", default="", metavar="NAMES", help="Users of a proxy who may act, such as ada,bob."),
 )
@@ -165,7 +151,7 @@ def _serve(app: ASGIApp, host: str, port: int, base: str) -> None:
     class Impatient(H11Protocol):
         """Ends a connection on which no request has come in time, or on which one goes on after its answer."""
 
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             self.loop.call_later(PATIENCE, self._look, None)
 
@@ -182,19 +168,9 @@ def _serve(app: ASGIApp, host: str, port: int, base: str) -> None:
     log = logging.getLogger("uvicorn")
     log.setLevel(logging.ERROR)
     log.handlers = logging.getLogger("rqttl").handlers
-    config = uvicorn.Config(
-        app,
-        http=Impatient,
-        ws="none",
-        loop="asyncio",
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        limit_concurrency=CONNECTIONS,
-        timeout_graceful_shutdown=GRACE,
-    )
+    off: dict[str, Any] = dict.fromkeys(("access_log", "proxy_headers", "server_header"), False)
+    limits: dict[str, Any] = {"limit_concurrency": CONNECTIONS, "timeout_graceful_shutdown": GRACE}
+    config = uvicorn.Config(app, http=Impatient, ws="none", loop="asyncio", log_config=None, **off, **limits)
     server = uvicorn.Server(config)
     server.capture_signals = nullcontext  # type: ignore[assignment, method-assign]  # signals are those of all commands
     with StopSignals(lambda: setattr(server, "should_exit", True), ends_process=True), sock:

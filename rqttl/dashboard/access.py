@@ -178,11 +178,10 @@ class ByUsers(Access):
 
     def _check(self, name: str, password: str, mark: bytes, address: str) -> bool:
         """Whether a password is right, in a thread."""
-        user, trouble = None, "wrong name or password"
         try:
-            user = self.users().get(name) if self.users else None
+            user, trouble = self.users().get(name) if self.users else None, "wrong name or password"
         except (OSError, ValueError) as error:
-            trouble = str(error)
+            user, trouble = None, str(error)
         if (user or NOBODY).has(password) and user:
             self._right[name] = self.now() + REMEMBERED, mark, user.acts
             return True
@@ -218,10 +217,7 @@ def _credentials(request: Request) -> tuple[str, str] | None:
     return (name, password) if colon and scheme.lower() == "basic" else None
 
 
-def _causes(error: BaseException | None) -> str:
+def _causes(error: BaseException) -> str:
     """An error and what it came from, in one line."""
-    words: list[str] = []
-    while error and len(words) < 9:
-        words.append(f"{type(error).__name__}: {error}")
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return "; because of ".join(words)
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return f"{type(error).__name__}: {error}{f'; because of {_causes(cause)}' if cause else ''}"
