@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 import time
@@ -10,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
 from functools import lru_cache, partial
 from itertools import cycle, islice
 from math import isnan, nan
@@ -187,7 +188,7 @@ class Sample:
         """
         names = self.orders.get(sort, ())
         if patterns:
-            names = [name for name in names if any(fnmatchcase(name, one) for one in patterns)]
+            names = [*filter(re.compile("|".join(map(translate, patterns))).match, names)]
         pages = max(1, -(-len(names) // size))
         page = min(max(1, page), pages)
         rows = map(self.row, names[(page - 1) * size : page * size])
@@ -199,7 +200,8 @@ class Sample:
 
     def history(self, name: str = "", span: str = "10m") -> Points | None:
         """The history of a queue, or of all together; `None` for one that is not among the busiest."""
-        return self.rings[name][span].points(self.now) if name in self.rings else None
+        rings = self.rings.get(name)
+        return rings[span].points(self.now) if rings else None
 
 
 class Sampler:
@@ -268,43 +270,42 @@ class Sampler:
         at = ask("redis", self._broker.server_time)
         if at is None:
             return new
-        names = old.names
-        if self._next == 0 and (len(names) <= self._most or now - self._named >= MINUTE):
+        names, start = old.names, self._next
+        if start == 0 and (len(names) <= self._most or now - self._named >= MINUTE):
             every = ask("names", lambda: registered_names(self._broker))
             names = names if every is None else [sys.intern(name) for name in every if fnmatchcase(name, self._pattern)]
             self._named = now
-        # all, or one of several equal parts
-        start, size = self._next, -(-len(names) // max(1, -(-len(names) // self._most)))
-        part = names[start : start + size]
-        stats = ask("stats", lambda: self._broker.stats(part, sweep=False)) or {}
-        gone = set(part).difference(stats, *(one.queues or part for one in troubles if one.what == "stats"))
-        gone |= old.queues.keys() - names if names is not old.names else set()
+        workers = ask("roster", self._broker.workers)
+        reapers = None if workers is None else sum(one.role == "reaper" for one in workers)
+        new = replace(new, names=names, workers=workers, reapers=reapers)
+        end = start - (-len(names) // max(1, -(-len(names) // self._most)))  # all, or one of several equal parts
+        part = names[start:end]
+        stats = ask("stats", lambda: self._broker.stats(part, sweep=False))
+        if stats is None:
+            return new
         # the options of each queue once a minute, or once a round that takes longer
         turns = max(1, int(MINUTE / PAUSE) * self._most // max(self._most, len(names)))
         due = [name for i, name in enumerate(stats) if name not in old.queues or (i + self._round) % turns == 0]
         options = ask("options", lambda: self._broker.options(due)) or {}
         fresh = {name: _row(name, old.queues.get(name), one, at, options.get(name)) for name, one in stats.items()}
+        gone = set(part).difference(stats, *(one.queues for one in troubles))
         queues = {**old.queues, **fresh}
-        for name in gone:
+        for name in gone if start else gone | (queues.keys() - names):
             queues.pop(name, None)
-        self._parts.append(_together("", [*fresh.values()]))
-        self._next = start + size if start + size < len(names) else 0
-        total = old.total if self._next and self._round else _together(text.plural(len(queues), "queue"), self._parts)
-        if self._next == 0:
-            self._round, self._parts = self._round + 1, []
-        if total is not old.total:
-            self._overdue.append(total.stats.overdue)
-            self._note("", total, now)
         busiest = names if len(names) <= WITH_HISTORY else old.orders.get("rate", names)[:WITH_HISTORY]
         for name in self._rings.keys() - busiest - {""}:
             del self._rings[name]
         for name in fresh.keys() & busiest:
             self._note(name, fresh[name], now, old.queues.get(name))
-        workers = ask("roster", self._broker.workers)
-        reapers = None if workers is None else sum(one.role == "reaper" for one in workers)
-        late = views.late_work(self._overdue, reapers)
-        new = replace(new, at=at, taken=now, names=names, workers=workers, reapers=reapers, late=late, total=total)
-        return replace(new, queues=queues, orders=self._ordered(names, queues))
+        self._parts = [*(self._parts if start else ()), _together("", [*fresh.values()])]
+        self._next, total = end if end < len(names) else 0, old.total
+        if not (self._next and self._round):  # that of a whole round, and of parts only in the first one
+            total = _together(text.plural(len(queues), "queue"), self._parts)
+            self._overdue.append(total.stats.overdue)
+            self._note("", total, now)
+        self._round += not self._next
+        late, orders = views.late_work(self._overdue, reapers), self._ordered(names, queues)
+        return replace(new, at=at, taken=now, late=late, total=total, queues=queues, orders=orders)
 
     def _ask(self, troubles: list[Trouble], now: float, what: str, question: Callable[[], T]) -> T | None:
         """The answer to a question, as far as there is one; what goes wrong is noted."""
