@@ -60,11 +60,10 @@ class QueueRow(views.Row):
         """The sum of some rates, 0 if they are unknown."""
         return sum(self.rates[name] for name in names) if self.rates else 0.0
 
-    @property
     def full(self) -> bool:
         """True if a limit is reached."""
-        limits = (self.max_length, self.stats.ready), (self.max_length_bytes, self.stats.ready_bytes)
-        return any(limit is not None and number >= limit for limit, number in limits)
+        pairs = (self.max_length, self.stats.ready), (self.max_length_bytes, self.stats.ready_bytes)
+        return any(limit is not None and n >= limit for limit, n in pairs)
 
 
 #: Orders of queues, the largest first; equal ones by name. The order `name` is there as well.
@@ -79,7 +78,7 @@ SORTS: dict[str, Callable[[QueueRow], Any]] = {
 #: Orders of those alone that may need attention.
 ATTENTION: dict[str, Callable[[QueueRow], Any]] = {
     "paused": lambda row: row.stats.paused and 1 + row.stats.depth,
-    "full": lambda row: row.full and 1 + row.stats.ready,
+    "full": lambda row: row.full() and 1 + row.stats.ready,
     "unconsumed": lambda row: not (row.stats.consumers or row.stats.passes_on) and row.stats.ready,
     "dying": lambda row: row.died and row.died.timestamp(),
 }
@@ -178,8 +177,9 @@ class Sample:
         row, points = self.queues.get(name), self.history(name)
         if row is None or row.at is None or self.at is None:
             return None
-        depths = [int(n) for n in points.series["depth"] if not isnan(n)] if points else ()
-        return replace(row, depths=depths, age=self.at - row.at + self.age)
+        depths = [int(n) for n in points.series["depth"] if not isnan(n)] if points else []
+        few = depths[:: -1 - len(depths) // 30][::-1]  # a sparkline is small
+        return replace(row, depths=few, age=self.at - row.at + self.age)
 
     def rows(self, sort: str = "name", patterns: Sequence[str] = (), page: int = 1, size: int = 50) -> Page:
         """A page of the queues that match a pattern or have one of these names, as on the command line.

@@ -31,7 +31,7 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The clock of the process, and that of Redis."""
+    """The time of the process, and of Redis."""
     clock = Clock()
     monkeypatch.setattr(Broker, "server_time", clock.redis)
     return clock
@@ -211,7 +211,7 @@ def test_a_tick_that_takes_long_has_a_longer_pause(broker: Broker, clock: Clock,
     assert sampler.tick() == pytest.approx(6)
 
 
-def test_redis_away_leaves_the_last_sample_with_its_age(start_server: Callable[..., Server]) -> None:
+def test_redis_away_leaves_the_last_sample_with_its_age(start_server: Callable[..., Server], monkeypatch: Any) -> None:
     server, clock = start_server(), Clock()
     broker = Broker(server.client())
     broker.declare_queue("a").enqueue(b"x")
@@ -222,11 +222,17 @@ def test_redis_away_leaves_the_last_sample_with_its_age(start_server: Callable[.
             clock.now += 30
             assert sampler.tick() == 2
         away = sampler.sample
+        monkeypatch.setattr(Broker, "server_time", clock.redis)  # as if it went away in the midst of a tick
+        sampler.tick()
+        midst = sampler.sample
+    monkeypatch.undo()
     sampler.tick()
 
     assert away.trouble
     assert (away.trouble.since, away.number, away.age) == (6_030, 3, timedelta(minutes=1))
-    assert [(row.name, row.stats.ready, row.age) for row in away.rows().rows] == [("a", 1, timedelta(minutes=1))]
+    for sample in (away, midst):
+        assert [(row.name, row.stats.ready, row.age) for row in sample.rows().rows] == [("a", 1, timedelta(minutes=1))]
+        assert (sample.total.stats.ready, bool(sample.troubles)) == (1, True)
     assert (sampler.sample.troubles, sampler.sample.age) == ([], timedelta(0))
 
 
