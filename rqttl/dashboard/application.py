@@ -52,7 +52,6 @@ LIVE: dict[str, Handler] = {
     "/queues": pages.queues,
     "/dead": dead.dead,
     "/workers": pages.workers,
-    "/jobs": actions.jobs,
 }
 LOOKS: dict[str, Handler] = {
     "/login": lambda visit: RedirectResponse(visit.link("/"), 303),  # `access` asks for a name there
@@ -60,6 +59,7 @@ LOOKS: dict[str, Handler] = {
     "/message": pages.message,
     "/message/body": pages.message_body,
     "/dead/queue": dead.queue,
+    "/jobs": actions.jobs,
 }
 ACTS: dict[str, Handler] = actions.ACTS
 

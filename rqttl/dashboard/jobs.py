@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future
@@ -23,35 +22,32 @@ AT_A_TIME, ENDED, OUTCOMES = 4, 100, 1_000
 
 def record(entry: Mapping[str, str], count: int | None, outcome: str) -> None:
     """Log an action. `entry` has its user, address, action, queue and filter."""
-    who = f"{entry['user'] or 'somebody'} at {entry['address']}"
-    words = [who, " ".join(filter(None, (entry["action"], entry["queue"], entry["filter"]))), outcome]
-    fields = {**entry, "count": count, "outcome": outcome}
-    logger.info("%s", text.escape(": ".join(words)), extra={"event": "action", "fields": fields})
+    line = "{user} at {address}: {action} {queue} {filter}".format_map(entry).rstrip()
+    extra = {"event": "action", "fields": {**entry, "count": count, "outcome": outcome}}
+    logger.info("%s", text.escape(f"{line}: {outcome}"), extra=extra)
 
 
 @dataclass(eq=False)
 class Job:
-    """A long action. `work` yields after each step, and keeps `done`, `left` and `notes` up to date.
+    """A long action. `work` yields after each step, and keeps `done`, `left` and `notes` (what stayed, and why).
 
-    `noun` and `participle` are words for what is `done`. A job of a `single` step cannot be stopped. `entry` is that of
-    the log: user, address, action, queue and filter.
+    `noun` and `participle` say what is `done`. A job of a `single` step cannot be stopped. `entry` is for the log.
     """
 
     noun: str
     participle: str
     work: Callable[[Job], Generator[object, None, None]]
     single: bool = False
-    entry: Mapping[str, str] = field(default_factory=dict)
+    entry: dict[str, str] = field(default_factory=dict)
     number: int = 0
     done: int = 0
     left: int | None = None
-    #: What stayed, and why.
     notes: list[str] = field(default_factory=list)
     began: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
     ended: datetime | None = None
     outcome: str = ""
     stopping: Event = field(default_factory=Event)
-    thread: Thread | None = None
+    thread: Thread = field(init=False)
 
     @property
     def progress(self) -> str:
@@ -64,16 +60,15 @@ class Job:
         self.outcome, steps = "done", self.work(self)
         try:
             for _ in steps:
-                if self.stopping.is_set() and self.left != 0:
+                if self.stopping.is_set() and self.left != 0 and not self.single:
                     self.outcome = "stopped"
                     steps.close()
                     break
         except (errors.RqttlError, *outages.TEMPORARY) as error:
             self.outcome = f"ended early, by an error: {text.without_secrets(str(error))}; certain is"
         except Exception:
-            id = secrets.token_hex(4)
-            logger.exception("job %s failed, id %s", self.number, id)
-            self.outcome = f"failed, and the log has the reason under the id {id}; certain is"
+            logger.exception("job %s failed", self.number)
+            self.outcome = "failed, and the log has the reason; certain is"
         self.ended = datetime.now(timezone.utc)
         record(self.entry, self.done, f"job {self.number} {self.outcome}: {'; '.join([self.progress, *self.notes])}")
 
@@ -84,7 +79,7 @@ class Jobs:
     def __init__(self) -> None:
         self._lock, self._jobs, self._count = Lock(), dict[int, Job](), 0
 
-    def start(self, job: Job, entry: Mapping[str, str]) -> bool:
+    def start(self, job: Job, entry: dict[str, str]) -> bool:
         """Let a job run, with this entry of the log. Returns False, and does nothing, if four run already."""
         with self._lock:
             ended = [number for number, one in self._jobs.items() if one.ended]
@@ -93,10 +88,9 @@ class Jobs:
             for number in ended[: -ENDED + 1]:
                 del self._jobs[number]
             if not self._count:
-                atexit.register(self.close)  # its threads do not keep the process alive
+                atexit.register(self.close)  # the threads do not keep the process alive
             self._count = job.number = self._count + 1
-            job.entry = entry
-            self._jobs[job.number] = job
+            self._jobs[job.number], job.entry = job, entry
             job.thread = Thread(target=job.run, name=f"rqttl job {job.number}", daemon=True)
             job.thread.start()
         return True
@@ -107,12 +101,11 @@ class Jobs:
             return list(reversed(self._jobs.values()))
 
     def close(self) -> None:
-        """Stop all jobs, each after its step at hand, for which this waits."""
+        """Stop all jobs, and wait for the steps at hand."""
         for job in self.all():
             job.stopping.set()
         for job in self.all():
-            if job.thread:
-                job.thread.join(60)
+            job.thread.join(60)
 
 
 class Outcomes:
@@ -125,7 +118,7 @@ class Outcomes:
         """The result of `act`, which is called once. A form that certainly did nothing may be sent again."""
         with self._lock:
             is_first, future = id not in self._known, self._known.setdefault(id, Future())
-            while len(self._known) > OUTCOMES:
+            if len(self._known) > OUTCOMES:
                 self._known.popitem(last=False)
         if is_first:
             try:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, get_args
 
 from rqttl import text
+from rqttl.errors import QueueNotFound
+from rqttl.inspector import message_view
 from rqttl.inspector.queues import aggregate
 from rqttl.options import OPTIONS, UpdateResult
-from rqttl.types import Outcome, PolicyResult, QueueStats, RedriveResult, State
+from rqttl.types import ConsumerInfo, MessageView, Outcome, PolicyResult, Purged, QueueStats, RedriveResult, State
 from rqttl.units import as_size, as_text
 
 if TYPE_CHECKING:
     from rqttl.broker import Broker
-    from rqttl.inspector.dead_letters import DeadLetterGroup, DeadLetters
+    from rqttl.inspector.dead_letters import Counted, DeadLetterGroup
+
+
+#: What a purge of a queue and its deletion count, and the participle for it.
+ENDS = (("message", "removed"), ("ready message", "deleted with the queue"))
 
 
 def losses(result: UpdateResult, *, ahead: bool) -> list[str]:
@@ -94,6 +101,26 @@ def deleted(stats: QueueStats, subscriptions: Mapping[str, QueueStats] | None) -
     return f"{summary(stats)}; with {number}: {summary(aggregate(subscriptions.values()))}"
 
 
+def ending(broker: Broker, name: str, state: Purged | None = None) -> list[str]:
+    """What a purge of a queue, or without a `state` its deletion, would end. Raises `QueueNotFound`."""
+    if not (stats := broker.stats([name])):
+        raise QueueNotFound(name)
+    one, more = stats[name], {} if state else subscriptions(broker, stats).get(name, {})
+    n = one.ready * (state != "scheduled") + one.scheduled * (state in ("scheduled", "all"))
+    n += sum(other.ready for other in more.values())
+    noun, participle = ENDS[state is None]
+    return [f"{text.plural(n, noun)} would be {participle}", f"{name} holds {deleted(one, more)}"]
+
+
+def listed(found: Sequence[MessageView], consumers: Iterable[ConsumerInfo], now: datetime, most: int = 20) -> list[str]:
+    """A line for each of the first few messages: its id and its state, and who has it."""
+    lines = []
+    for one in found[:most]:
+        held = f", held by {message_view.holder_text(one, message_view.holder(one, consumers), now)}"
+        lines.append(f"{one.id}: {message_view.state_text(one, now)}{held * (one.state == 'leased')}")
+    return lines
+
+
 def forecast(
     broker: Broker, queue: str, groups: Iterable[DeadLetterGroup], to: str | None = None
 ) -> tuple[int, list[str]]:
@@ -103,7 +130,7 @@ def forecast(
     """
     numbers, sizes = Counter[str](), Counter[str]()
     for group in groups:
-        numbers[to or group.source or ""] += group.count
+        numbers[to or group.source or ""] += group.count - group.leased - group.delayed
         sizes[to or group.source or ""] += group.size
     options, stats = broker.options(numbers), broker.stats(numbers)
     stays: list[RedriveResult] = []
@@ -129,11 +156,28 @@ def forecast(
     return numbers.total() - len(stays), stayed(stays)[0] + lines
 
 
-def left_alone(letters: DeadLetters) -> list[str]:
-    """The matches that are not ready, and the ids without a dead letter."""
-    states = {"leased": letters.leased, "delayed": letters.delayed}
-    lines = [f"{text.plural(n, 'dead letter')} {state}: left alone" for state, n in states.items() if n]
-    return [*lines, f"no such dead letter: {', '.join(sorted(letters.missing))}"] if letters.missing else lines
+def selected(
+    broker: Broker, queue: str, found: Counted, participle: str, to: str | None = None, *, purge: bool, most: int = 20
+) -> list[str]:
+    """What a purge, or a redrive (into `to`), of dead letters that were counted would do; empty if none is ready."""
+    groups, leased, delayed = found.counts.ordered(), found.counts.total("leased"), found.counts.total("delayed")
+    n, lines = found.counts.total() - leased - delayed, left_alone(leased, delayed)
+    if not n and found.is_all:
+        return []
+    if not purge:
+        n, more = forecast(broker, queue, groups, to)
+        lines += more
+    parts = [f"{one.count:,} {one.reason} in {one.source}" for one in groups[:most]]
+    parts += [f"and {len(groups) - most:,} more groups"] * (len(groups) > most)
+    least = "" if found.is_all else "at least "
+    return [f"{least}{text.plural(n, 'dead letter')} of {queue} would be {participle}", *parts, *lines]
+
+
+def left_alone(leased: int, delayed: int, missing: Iterable[str] = ()) -> list[str]:
+    """Lines for the dead letters that are not ready, and for ids that none has."""
+    states = ((leased, "leased"), (delayed, "delayed"))
+    lines = [f"{text.plural(n, 'dead letter')} {state}: left alone" for n, state in states if n]
+    return [*lines, f"no such dead letter: {', '.join(ids)}"] if (ids := sorted(missing)) else lines
 
 
 def stayed(results: Iterable[RedriveResult]) -> tuple[list[str], str]:

@@ -1,0 +1,100 @@
+"""Forms: the first one shows what would happen, the second one does it, once.
+
+A form has everything in its fields, so any process can take it. Outcomes and jobs are those of one process.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import TYPE_CHECKING
+
+from starlette.responses import RedirectResponse, Response
+
+from rqttl import text
+from rqttl.dashboard.jobs import Job, record
+from rqttl.dashboard.visit import Trouble
+from rqttl.errors import QueueNotFound
+
+if TYPE_CHECKING:
+    from rqttl.dashboard.visit import Visit
+    from rqttl.queue import Queue
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a form asks for: `look` is the dry run in words; `act` does it and tells a number and words, or makes a job.
+
+    The command line that does the same is `command`, the queue, `flags`, and `rest`, which the log leaves out. `of`
+    tells what of the queue is meant, `typed` has to be typed, `kept` is for the second form.
+    """
+
+    verb: str
+    command: str
+    queue: str
+    flags: Sequence[str]
+    look: Callable[[], list[str]]
+    act: Callable[[], tuple[int, str] | Job]
+    of: str = ""
+    rest: Sequence[str] = ()
+    typed: str = ""
+    kept: dict[str, str] = field(default_factory=dict)
+
+
+def answer(make: Callable[[Visit], Plan], visit: Visit) -> Response:
+    """The page with the dry run of a form; for a confirmed one, the outcome."""
+    plan, fields = make(visit), dict(visit.fields)
+    title, id, typed = f"{plan.verb.capitalize()} {plan.of}{plan.queue}", given(visit, "confirm"), given(visit, "typed")
+    command = shlex.join(["rqttl", *plan.command.split(), plan.queue, *plan.flags, *plan.rest])
+    page = partial(visit.page, "action.html", command=command, plan=plan)
+    if not id:
+        return page(title=f"{title}?", lines=plan.look(), fields=fields | plan.kept, id=secrets.token_urlsafe(16))
+    if plan.typed and typed != plan.typed:
+        got = text.format_value(typed)
+        raise Trouble(400, f"typed: expected the name {plan.typed!r}, got {got}: nothing was done")
+    outcome = visit.dashboard.outcomes.once(f"{title} {id[:99]}", partial(_carry_out, visit, plan))
+    return page(title=title, lines=[outcome], id="") if outcome else RedirectResponse(visit.link("/jobs"), 303)
+
+
+def _carry_out(visit: Visit, plan: Plan) -> str:
+    """Do what a plan says, and log it. Returns the outcome in words, which are empty for a job."""
+    entry = entry_of(visit, plan.verb, plan.queue, shlex.join(plan.flags))
+    try:
+        done = plan.act()
+        if isinstance(done, Job) and not visit.dashboard.jobs.start(done, entry):
+            raise Trouble(409, "four jobs run already: wait for one or stop one, then send this form again")
+    except Exception as error:
+        record(entry, None, text.without_secrets(str(error)))
+        raise
+    record(entry, *((None, f"job {done.number} began") if isinstance(done, Job) else done))
+    return "" if isinstance(done, Job) else done[1]
+
+
+def entry_of(visit: Visit, action: str, queue: str, filter: str) -> dict[str, str]:
+    """What the log says of an action."""
+    who = visit.visitor
+    return {"user": who.user or "somebody", "address": who.address, "action": action, "queue": queue, "filter": filter}
+
+
+def given(visit: Visit, name: str, default: str = "") -> str:
+    """A field without spaces around it."""
+    return visit.fields.get(name, "").strip() or default
+
+
+def needed(visit: Visit, name: str) -> str:
+    """A field that the form must have. Raises `Trouble`."""
+    if not (value := given(visit, name)):
+        raise Trouble(400, f"{name}: the form needs a value for it")
+    return value
+
+
+def queue_of(visit: Visit, name: str = "name") -> Queue:
+    """The queue that a field names. Raises `QueueNotFound` for one that this dashboard hides."""
+    queue = visit.dashboard.broker.queue(needed(visit, name))
+    if not fnmatchcase(queue.name, visit.dashboard.queues):
+        raise QueueNotFound(queue.name)
+    return queue
