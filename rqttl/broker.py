@@ -346,12 +346,12 @@ class Broker:
         """
         return self._driver.perform(roster.reaper_count(self._driver.keyspace))
 
-    def workers(self) -> list[WorkerInfo]:
+    def workers(self, *, consumers: bool = False) -> list[WorkerInfo]:
         """The workers and reapers seen in the last 30 s, sorted by role and name.
 
-        The call only reads.
+        With `consumers` those of `consume`, `run` and `rqttl receive` are among them. The call only reads.
         """
-        return self._driver.perform(roster.workers(self._driver.keyspace))
+        return self._driver.perform(roster.workers(self._driver.keyspace, consumers=consumers))
 
     def server_time(self) -> datetime:
         """The time by the clock of Redis. All deadlines follow this clock."""

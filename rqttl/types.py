@@ -280,10 +280,14 @@ class PolicyResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """A running worker or reaper, as it described itself at its last beat. It beats every 10 s."""
+    """A running worker or reaper, as it described itself at its last beat. It beats every 10 s.
+
+    Of a consumer (see `Broker.workers`), `slots` are the messages that it holds at most, and `running` has the one that
+    it holds for the longest time, of each queue. It counts nothing, and beats every 30 s while it is idle.
+    """
 
     name: str
-    #: `worker` or `reaper`.
+    #: `worker` or `reaper`, or `consumer`.
     role: str
     host: str
     pid: int
@@ -305,6 +309,8 @@ class WorkerInfo:
     last_claim: datetime | None
     #: The time of the last beat.
     beat: datetime
+    #: The name of the program without its arguments.
+    program: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -544,8 +544,8 @@ class AsyncBroker:
     async def reaper_count(self) -> int:
         return await self._driver.perform(roster.reaper_count(self._driver.keyspace))
 
-    async def workers(self) -> list[WorkerInfo]:
-        return await self._driver.perform(roster.workers(self._driver.keyspace))
+    async def workers(self, *, consumers: bool = False) -> list[WorkerInfo]:
+        return await self._driver.perform(roster.workers(self._driver.keyspace, consumers=consumers))
 
     async def server_time(self) -> datetime:
         return units.as_datetime(await self._driver.perform(steps.server_time()))

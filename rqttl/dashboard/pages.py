@@ -30,12 +30,13 @@ PREVIEW, LONGEST = 300, 1 << 16
 
 #: What needs attention, by the order of the sampler that has it: words, and the command that mends it.
 ALARMS: Mapping[str, tuple[str, str]] = {
-    "full": ("is full, with {ready}", "rqttl queue update {name} {room}"),
     "paused": ("is paused, and holds {depth}", "rqttl queue resume {name}"),
-    "unconsumed": ("has {ready}, and no consumer", "rqttl worker {name} --call MODULE:FUNCTION"),
+    "unconsumed": ("has {ready}{full}, and no consumer", "rqttl worker {name} --call MODULE:FUNCTION"),
+    "full": ("is full, with {ready}", "rqttl queue update {name} {room}"),
 }
-#: The queues that an alarm names, those in a list of the overview, and those among which one like a word is looked for.
-NAMED, LISTED, NEAR = 5, 10, 1_000
+#: The queues that an alarm names, those in a list of the overview, and those among which one like a word is looked for;
+#: the workers of a page.
+NAMED, LISTED, NEAR, SHOWN = 5, 10, 1_000, 50
 
 
 class Alarm(NamedTuple):
@@ -72,15 +73,18 @@ def _alarms(sample: Sample) -> Iterator[Alarm]:
         yield Alarm(sample.late.advice, "rqttl reaper", sort="overdue")
     elif sample.reapers == 0 and sample.names:
         yield Alarm("no reaper runs: what expires or comes back waits for a call on its queue", "rqttl reaper")
-    targets = {target for row in sample.queues.values() for target in row.targets}
+    told, targets = set[str](), {target for row in sample.queues.values() for target in row.targets}
     for sort, (words, command) in ALARMS.items():
-        names = [name for name in sample.orders.get(sort, ()) if sort != "unconsumed" or name not in targets]
+        without = told | targets if sort == "unconsumed" else told
+        names = [name for name in sample.orders.get(sort, ()) if name not in without]
+        told.update(names)
         for row in filter(None, map(sample.row, names[:NAMED])):
             stats, most = row.stats, row.max_length
             by_count = most is not None and stats.ready >= most
             room = f"--max-length {2 * (most or 1)}" if by_count else f"--max-length-bytes {2 * stats.ready_bytes}"
-            told = {"ready": text.plural(stats.ready, "ready message"), "depth": text.plural(stats.depth, "message")}
-            yield Alarm(words.format(**told), command.format(name=row.name, room=room), row.name)
+            ready, depth = text.plural(stats.ready, "ready message"), text.plural(stats.depth, "message")
+            said = words.format(ready=ready, depth=depth, full=", so it is full" if row.full() else "")
+            yield Alarm(said, command.format(name=row.name, room=room), row.name)
         if len(names) > NAMED:
             yield Alarm(f"{text.plural(len(names) - NAMED, 'more queue')} like these ({sort})", sort=sort)
 
@@ -98,11 +102,18 @@ def queues(visit: Visit) -> Response:
 
 def workers(visit: Visit) -> Response:
     """`/workers`: who works, and on what."""
-    sample = visit.dashboard.sampler.sample
-    versions = Counter(one.version for one in sample.workers or ())
-    usual, now = max(versions, key=versions.__getitem__, default=""), sample.at or datetime.now(timezone.utc)
-    ago = partial(text.format_time, now=now)
-    return visit.page("workers.html", title="Workers", command="rqttl worker ls", live=True, usual=usual, ago=ago)
+    sample, every = visit.dashboard.sampler.sample, visit.dashboard.sampler.sample.workers or ()
+    pages = max(1, -(-len(every) // SHOWN))
+    page = min(visit.number("page"), pages)
+    versions = Counter(one.version for one in every)
+    values: dict[str, Any] = {
+        "listed": every[(page - 1) * SHOWN : page * SHOWN],
+        "page": page,
+        "pages": pages,
+        "usual": max(versions, key=versions.__getitem__, default=""),
+        "ago": partial(text.format_time, now=sample.at or datetime.now(timezone.utc)),
+    }
+    return visit.page("workers.html", title="Workers", command="rqttl worker ls", live=True, **values)
 
 
 def queue(visit: Visit) -> Response:

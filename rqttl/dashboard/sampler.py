@@ -275,7 +275,7 @@ class Sampler:
             every = ask("names", lambda: registered_names(self._broker))
             names = names if every is None else [sys.intern(name) for name in every if fnmatchcase(name, self._pattern)]
             self._named = now
-        workers = ask("roster", self._broker.workers)
+        workers = ask("roster", lambda: self._broker.workers(consumers=True))
         reapers = None if workers is None else sum(one.role == "reaper" for one in workers)
         new = replace(new, names=names, workers=workers, reapers=reapers)
         end = start - (-len(names) // max(1, -(-len(names) // self._most)))  # all, or one of several equal parts

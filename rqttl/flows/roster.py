@@ -50,10 +50,10 @@ def leave(keyspace: Keyspace, name: str) -> Flow[None]:
         yield Write([("HDEL", keyspace.workers, *old)])
 
 
-def workers(keyspace: Keyspace) -> Flow[list[WorkerInfo]]:
-    """The workers and reapers that live, sorted by role and name. Entries that cannot be read are left out."""
+def workers(keyspace: Keyspace, *, consumers: bool = False) -> Flow[list[WorkerInfo]]:
+    """See `Broker.workers`. Entries that cannot be read are left out."""
     entries, now, *_ = yield from _read(keyspace)
-    infos = [_worker(name, facts) for name, facts in _living(entries, now)]
+    infos = [_worker(name, facts) for name, facts in _living(entries, now) if consumers or not _consumes(facts)]
     return sorted([one for one in infos if one], key=lambda one: (one.role, one.name))
 
 
@@ -95,9 +95,17 @@ def _facts(text: bytes) -> _Facts:
     return {**facts, "beat": beat, "lives": lives}
 
 
+def _consumes(facts: dict[str, Any]) -> bool:
+    return facts.get("role") == "consumer"
+
+
 def _worker(name: str, facts: dict[str, Any]) -> WorkerInfo | None:
-    """An entry as a value; `None` for that of a consumer, and for one that no worker of this version has written."""
+    """An entry as a value; `None` for one that nobody of this version has written."""
     try:
+        if _consumes(facts):
+            held = [(queue, oldest, since) for queue, (_, oldest, since, _) in facts["held"].items() if oldest]
+            facts = {**facts, "slots": facts["prefetch"], "running": held, "last_claim": None}
+            facts |= dict.fromkeys(("handled", "failed", "rss"), 0)
         last = facts["last_claim"]
         return WorkerInfo(
             name,
@@ -114,6 +122,7 @@ def _worker(name: str, facts: dict[str, Any]) -> WorkerInfo | None:
             as_datetime(int(facts["started"])),
             None if last is None else as_datetime(int(last)),
             facts["beat"],
+            str(facts.get("program", "")),
         )
     except _UNREADABLE:
         return None

@@ -29,6 +29,7 @@ def test_a_consumer_is_listed_with_its_numbers_until_it_leaves(clocked: Clocked,
         second = next(deliveries)
         clocked.clock.advance("4s")
         [info] = queue.consumers()
+        [among_workers] = clocked.workers(consumers=True)
         assert (clocked.workers(), clocked.declare_queue("other").consumers()) == ([], [])
         second.ack()
         third = next(deliveries)
@@ -38,6 +39,9 @@ def test_a_consumer_is_listed_with_its_numbers_until_it_leaves(clocked: Clocked,
 
     assert (info.role, info.host, info.pid, info.program) == ("consumer", socket.gethostname(), os.getpid(), program())
     assert (info.prefetch, info.in_flight, info.oldest, info.beat) == (3, 2, second.id, info.oldest_since)
+    assert (among_workers.name, among_workers.role, among_workers.program) == (info.name, info.role, info.program)
+    assert (among_workers.queues, among_workers.slots) == (("q",), 3)
+    assert among_workers.running == (("q", second.id, info.oldest_since),)
     assert info.leases == dict.fromkeys((second.sequence, third.sequence), at(3_604_000))
     assert (later.in_flight, later.oldest, later.oldest_since) == (1, third.id, info.oldest_since)
     assert (queue.consumers(), clocked.workers()) == ([], [])

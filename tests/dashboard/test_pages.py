@@ -192,8 +192,9 @@ def test_numbers_are_those_of_the_command_line(filled: Broker, pages: TestClient
     for reason, died in shown["deaths"].items():
         assert [reason, str(died), str(shown["dropped"][reason])] in [row[:3] for row in page.rows]
     assert {row[0] for row in page.rows if row[-1:] == ["declared"]} == {"lease", "dead-letter", "dead-letter-rejected"}
+    numbers = look(pages, "/workers").numbers("pid", "slots", "handled", "failed")
     known = {(one["name"], field): one[field] for one in workers for field in ("pid", "slots", "handled", "failed")}
-    assert look(pages, "/workers").numbers("pid", "slots", "handled", "failed") == known
+    assert numbers == {(consumer["name"], "pid"): consumer["pid"], (consumer["name"], "slots"): 5, **known}
 
 
 def test_words_are_those_of_the_command_line(clocked: Clocked, visiting: Visiting, run_clocked: Run) -> None:
@@ -215,22 +216,24 @@ def test_words_are_those_of_the_command_line(clocked: Clocked, visiting: Visitin
 def test_what_needs_attention_is_said_with_the_command_that_mends_it(broker: Broker, visiting: Visiting) -> None:
     broker.declare_queue("full", max_length=2, overflow="reject-publish").enqueue_many([b"x"] * 2)
     broker.declare_queue("heavy", max_length_bytes=10).enqueue(b"x" * 10)
-    broker.declare_queue("held", dead_letter="dead", paused=True).enqueue(b"x")
-    for name in ("dead", *(f"lonely{i}" for i in range(6))):
-        broker.declare_queue(name).enqueue(b"x")
+    broker.declare_queue("dead", max_length=2).enqueue_many([b"x"] * 2)
+    broker.declare_queue("held", dead_letter="dead", dead_letter_rejected="heavy", paused=True).enqueue(b"x")
+    for i in range(6):
+        broker.declare_queue(f"lonely{i}").enqueue(b"x")
 
     page = look(visiting(), "/")
 
     for words in [
         "no reaper runs: what expires or comes back waits for a call on its queue: rqttl reaper",
-        "full is full, with 2 ready messages: rqttl queue update full --max-length 4",
+        "dead is full, with 2 ready messages: rqttl queue update dead --max-length 4",
         "heavy is full, with 1 ready message: rqttl queue update heavy --max-length-bytes 2",
         "held is paused, and holds 1 message: rqttl queue resume held",
-        "lonely0 has 1 ready message, and no consumer: rqttl worker lonely0 --call",
-        "4 more queues like these (unconsumed)",
+        "full has 2 ready messages, so it is full, and no consumer: rqttl worker full --call",
+        "2 more queues like these (unconsumed)",
     ]:
         assert words in page.words
     assert "dead has" not in page.words
+    assert "held has" not in page.words
     assert {"/queue?name=held", "/queues?sort=unconsumed"} <= set(page.links)
 
     broker.declare_queue("late").enqueue(b"x", ttl="1ms")

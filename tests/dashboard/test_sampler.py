@@ -207,7 +207,7 @@ def test_a_tick_that_takes_long_has_a_longer_pause(broker: Broker, clock: Clock,
     sampler = Sampler(broker, clock=clock)
     assert sampler.tick() == 2
 
-    monkeypatch.setattr(Broker, "workers", lambda _: clock.__setattr__("now", clock.now + 0.3))
+    monkeypatch.setattr(Broker, "workers", lambda _, **__: clock.__setattr__("now", clock.now + 0.3))
     assert sampler.tick() == pytest.approx(6)
 
 
