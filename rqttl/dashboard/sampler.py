@@ -130,10 +130,11 @@ class _Ring:
         self._last = slot
 
     def points(self, now: float) -> Points:
-        slot, last, data, width = int(now // self.seconds), self._last, self._data[:], len(SERIES)
-        slots = range(slot - self.size + 1, slot + 1)
-        rows = [data[one % self.size * width :][:width] if one <= last else (nan,) * width for one in slots]
-        return Points(self.seconds, dict(zip(SERIES, zip(*rows, strict=True), strict=True)))
+        slot, width = int(now // self.seconds), len(SERIES)
+        oldest, since = (slot + 1) % self.size * width, min(self.size, slot - self._last) * width
+        data = self._data[oldest:] + self._data[:oldest]
+        data[len(data) - since :] = array("f", [nan]) * since
+        return Points(self.seconds, {name: data[i::width] for i, name in enumerate(SERIES)})
 
 
 @dataclass(frozen=True)
