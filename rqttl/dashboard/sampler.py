@@ -339,15 +339,21 @@ class Sampler:
         """Put new numbers into the history of a queue. A new queue of an old name begins anew."""
         if old and old.at and row.at and row.at > old.at and not row.rates:
             self._rings.pop(name, None)
-        rings = self._rings.setdefault(name, {span: _Ring(*size) for span, size in SPANS.items()})
-        for ring in rings.values():
-            ring.put(now, [row.stats.depth, *(row.rate(one) if row.rates else nan for one in SERIES[1:])])
+        if name not in self._rings:
+            self._rings[name] = {span: _Ring(*size) for span, size in SPANS.items()}
+        values = [row.stats.depth, *(row.rates[one] if row.rates else nan for one in SERIES[1:])]
+        for ring in self._rings[name].values():
+            ring.put(now, values)
 
 
 def _row(name: str, old: QueueRow | None, stats: QueueStats, at: datetime, options: QueueOptions | None) -> QueueRow:
     """A queue as it is now, with its rates since the last time."""
-    parts = {part: _mapping(tuple(getattr(stats, part).items())) for part in ("deaths", "dropped", "outgoing")}
-    changes: dict[str, Any] = {"stats": replace(stats, overdue=_same(stats.overdue), **parts), "at": at}
+    if old and stats == old.stats:
+        stats = old.stats
+    else:
+        parts = {part: _mapping(tuple(getattr(stats, part).items())) for part in ("deaths", "dropped", "outgoing")}
+        stats = replace(stats, overdue=_same(stats.overdue), **parts)
+    changes: dict[str, Any] = {"stats": stats, "at": at}
     if old and old.at:
         rates = views.rates(old.stats, stats, (at - old.at).total_seconds())
         changes["rates"] = rates and _mapping(tuple(rates.items()))

@@ -1,4 +1,4 @@
-"""What the dashboard costs: Redis and the processor for a tick of its sampler, and the memory of its process."""
+"""What the dashboard costs: a tick of its sampler, the memory of its process, and a page."""
 
 import os
 import statistics
@@ -11,17 +11,13 @@ from typing import Any
 import redis
 
 import rqttl
+from rqttl.dashboard.access import ByHost
+from rqttl.dashboard.application import application
+from rqttl.dashboard.sampler import MOST, PAUSE, Sampler
+from rqttl.dashboard.visit import Dashboard
 from tests.bench.measure import BODY, Table
 
-TICKS = 15
-
-
-def fill(broker: rqttl.Broker, start: int, end: int) -> None:
-    """Declare queues with these numbers; each tenth has messages."""
-    for n in range(start, end):
-        queue = broker.declare_queue(f"tenant-{n % 997:03}.orders-{n:06}", max_length=1_000 + n % 5)
-        if n % 10 == 0:
-            queue.enqueue_many([BODY] * (1 + n % 3))
+TIMES = 15
 
 
 def redis_cost(client: redis.Redis) -> tuple[int, float]:
@@ -33,59 +29,56 @@ def redis_cost(client: redis.Redis) -> tuple[int, float]:
 
 
 def dashboard(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
-    """Ticks with 1,006, 20,000 and 100,000 queues."""
+    """Ticks and pages with 1,000, 20,000 and 100,000 queues, of which each tenth has messages."""
     client.flushall()
-    fill(broker, 0, 1_006)
-    steady(client, broker, table)
-    filled = 1_006
-    for queues, memory in ((1_006, 70), (20_000, None), (100_000, 150)):
-        fill(broker, filled, queues)
+    filled, pages = 0, list[float]()
+    for queues, most, longest_round in ((1_000, 70, 0), (20_000, 0, 120), (100_000, 150, 240)):
+        for n in range(filled, queues):
+            queue = broker.declare_queue(f"tenant-{n % 997:03}.orders-{n:06}", max_length=1_000 + n % 5)
+            queue.enqueue_many([BODY] * (0 if n % 10 else 1 + n % 3))
         filled = queues
         run = [sys.executable, "-m", "tests.bench.dashboard", str(client.connection_pool.connection_kwargs["path"])]
         answer = subprocess.run(run, stdout=subprocess.PIPE, text=True, check=True)
-        mb, longest, seconds, cpu = map(float, answer.stdout.split())
-        if memory is not None:
-            table.row(f"memory of a dashboard of {queues:,} queues, MB", mb, f"<= {memory}")
-        if queues > 1_006:
-            note = f"mostly {cpu:.3f} s of the processor"
+        commands, ms, cpu, mb, longest, seconds, page = map(float, answer.stdout.split())
+        pages.append(page)
+        if queues == MOST:
+            table.row("a tick of 1,000 queues, ms of Redis", ms, "<= 6", f"{commands:,.0f} commands")
+            table.row("its share of Redis, %", ms / PAUSE / 10, "<= 0.5", f"{commands / PAUSE:,.0f} commands a second")
+            table.row("its share of a core here, %", cpu / PAUSE / 10, "<= 3")
+        if most:
+            table.row(f"memory of a dashboard of {queues:,} queues, MB", mb, f"<= {most}")
+        if longest_round:
+            note = f"mostly {cpu:.0f} ms of the processor"
             table.row(f"longest tick of {queues:,} queues, s", longest, "<= 0.3", note)
-            table.row(f"a round of {queues:,} queues, s", seconds, "<= 120" if queues == 20_000 else "<= 240")
-
-
-def steady(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
-    """The median of some ticks, as a share of the time between two of them."""
-    from rqttl.dashboard.sampler import PAUSE, Sampler
-
-    sampler, costs = Sampler(broker), []
-    for _ in range(TICKS):
-        redis_cost(client)
-        cpu = time.process_time()
-        sampler.tick()
-        costs.append((*redis_cost(client), (time.process_time() - cpu) * 1000))
-    commands, ms, cpu = (statistics.median(one) for one in zip(*costs, strict=True))
-    table.row("a tick of 1,006 queues, ms of Redis", ms, "<= 6", f"{commands:,.0f} commands, {cpu:.0f} ms here")
-    table.row("its share of Redis, %", ms / PAUSE / 10, "<= 0.5", f"{commands / PAUSE:,.0f} commands a second")
-    table.row("its share of a core here, %", cpu / PAUSE / 10, "<= 3")
+            table.row(f"a round of {queues:,} queues, s", seconds, f"<= {longest_round}")
+    table.row("/queues of 1,000, ms of the processor", pages[0], "<= 20")
+    table.row("/queues of 100,000 / of 1,000", pages[-1] / pages[0], "<= 1.5")
 
 
 def main(path: str) -> None:
-    """Go round twice. Prints MB of memory, and of the second round: longest tick, seconds, processor for a tick."""
-    import jinja2  # noqa: F401  # they are part of the process whose memory is measured
-    import starlette.applications  # noqa: F401
-    import uvicorn  # noqa: F401
-
-    from rqttl.dashboard.sampler import MOST, Sampler
-
-    sampler, ticks, parts = Sampler(rqttl.Broker(redis.Redis(unix_socket_path=path))), list[tuple[float, ...]](), 1
-    while len(ticks) < 2 * parts:
+    """Go round twice, then ask for a page. Prints what a tick of the second round costs, and then the rest."""
+    client = redis.Redis(unix_socket_path=path)
+    sampler, ticks, parts = Sampler(rqttl.Broker(client)), list[tuple[float, ...]](), 1
+    while len(ticks) < max(TIMES, 2 * parts):
+        redis_cost(client)
         began, cpu = time.perf_counter(), time.process_time()
         pause = sampler.tick()
-        took = time.perf_counter() - began
-        ticks.append((took, took + pause, time.process_time() - cpu))
+        took, cpu = time.perf_counter() - began, time.process_time() - cpu
+        ticks.append((*redis_cost(client), cpu * 1000, took, pause))
         parts = -(-len(sampler.sample.names) // MOST)
     mb = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGESIZE") / 2**20
-    tooks, rests, cpus = zip(*ticks[parts:], strict=True)
-    print(mb, max(tooks), sum(rests), statistics.median(cpus))
+    *costs, tooks, pauses = zip(*ticks[-max(parts, TIMES - 1) :], strict=True)
+    seconds = sum(tooks[-parts:]) + sum(pauses[-parts:])
+
+    from starlette.testclient import TestClient  # no part of the memory
+
+    sampler.look = lambda *_: None  # type: ignore[method-assign]  # no tick comes between
+    pages, visitor = [], TestClient(application(Dashboard(sampler._broker, ByHost(lambda _: "look"), sampler)))
+    for _ in range(TIMES):
+        cpu = time.process_time()
+        if visitor.get("/queues?sort=depth").status_code == 200:
+            pages.append((time.process_time() - cpu) * 1000)
+    print(*map(statistics.median, costs), mb, max(tooks), seconds, statistics.median(pages))
 
 
 if __name__ == "__main__":
