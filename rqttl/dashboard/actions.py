@@ -78,7 +78,7 @@ def _update(verb: str, visit: Visit) -> Plan:
         result, stats = queue.preview_update(**changes), queue.stats(sweep=False)
         if paused is not None and bool(result.after.paused) is not paused:
             raise Trouble(409, f"{queue.name} would stay as it is: {queue.explain()['paused'].source} decides")
-        return [*effects.changes(result, ahead=True), f"{queue.name} holds {effects.summary(stats)}"]
+        return [*effects.changes(result, ahead=True), f"{queue.name}: {effects.summary(stats)}"]
 
     def act() -> tuple[int, str]:
         result = change()
@@ -160,8 +160,7 @@ def _message(verb: str, visit: Visit) -> Plan:
         return (n := call()), told(n, participle)
 
     flags = [id, value] if verb == "move" else [id, *_flags([(more, value)] if value else [])]
-    command = verb if scheduled else f"message {verb}"
-    return Plan(verb, command, queue.name, flags, look, act, of=f"message {id} of ")
+    return Plan(verb, verb if scheduled else f"message {verb}", queue.name, flags, look, act, of=f"message {id} of ")
 
 
 def _letters(verb: str, visit: Visit) -> Plan:

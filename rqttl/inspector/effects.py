@@ -109,7 +109,7 @@ def ending(broker: Broker, name: str, state: Purged | None = None) -> list[str]:
     n = one.ready * (state != "scheduled") + one.scheduled * (state in ("scheduled", "all"))
     n += sum(other.ready for other in more.values())
     noun, participle = ENDS[state is None]
-    return [f"{text.plural(n, noun)} would be {participle}", f"{name} holds {deleted(one, more)}"]
+    return [f"{text.plural(n, noun)} would be {participle}", f"{name}: {deleted(one, more)}"]
 
 
 def listed(found: Sequence[MessageView], consumers: Iterable[ConsumerInfo], now: datetime, most: int = 20) -> list[str]:
