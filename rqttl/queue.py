@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rqttl import delivery
 from rqttl import events as hook
+from rqttl.checks import whole
 from rqttl.consuming import settling
 from rqttl.consuming.consumer import Consumer, Runner
 from rqttl.consuming.handling import check_sizes
@@ -153,9 +154,13 @@ class Queue:
         """
         return self._driver.perform(single.message(self._driver.keyspace, self.name, id, scan))
 
-    def messages(self, id: str) -> list[MessageView]:
-        """Find all messages with this id or sequence. It reads the whole queue; see `message` for `complete`."""
-        return self._driver.perform(single.messages(self._driver.keyspace, self.name, id))
+    def messages(self, id: str, *, scan: int | None = None) -> list[MessageView]:
+        """Find all messages with this id or sequence.
+
+        It looks through the first `scan` messages (`None`: all). See `message` for `complete` and `SearchIncomplete`.
+        """
+        most = None if scan is None else whole(scan, "scan")
+        return self._driver.perform(single.messages(self._driver.keyspace, self.name, id, most))
 
     def move(self, id: str, to: str, *, dry_run: bool = False) -> int:
         """Move the messages with this id or sequence to the queue `to`, in one step. Returns their number.

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from rqttl import events as hook
 from rqttl import units
-from rqttl.checks import check_queue_name
+from rqttl.checks import check_queue_name, whole
 from rqttl.consuming import settling, several
 from rqttl.consuming.handling import check_sizes
 from rqttl.deployments import Deployment, Plan
@@ -142,8 +142,9 @@ class AsyncQueue:
     async def message(self, id: str, *, scan: int | None = single.SCAN) -> MessageView | None:
         return await self._driver.perform(single.message(self._driver.keyspace, self.name, id, scan))
 
-    async def messages(self, id: str) -> list[MessageView]:
-        return await self._driver.perform(single.messages(self._driver.keyspace, self.name, id))
+    async def messages(self, id: str, *, scan: int | None = None) -> list[MessageView]:
+        most = None if scan is None else whole(scan, "scan")
+        return await self._driver.perform(single.messages(self._driver.keyspace, self.name, id, most))
 
     async def move(self, id: str, to: str, *, dry_run: bool = False) -> int:
         return await self._driver.perform(single.move(self._driver.keyspace, self.name, id, to, dry_run=dry_run))

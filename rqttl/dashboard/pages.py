@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from rqttl.queue import Queue
     from rqttl.types import ConsumerInfo, MessageView
 
-#: Characters of a body in a list, and bytes of one that are shown.
-PREVIEW, LONGEST = 300, 1 << 16
+#: Characters of a body in a list, bytes of one that are shown, and messages among which one is searched by its id.
+PREVIEW, LONGEST, SEARCHED = 300, 1 << 16, 100_000
 
 
 #: What needs attention, by the order of the sampler that has it: words, and the command that mends it.
@@ -34,8 +34,8 @@ ALARMS: Mapping[str, tuple[str, str]] = {
     "unconsumed": ("has {ready}{full}, and no consumer", "rqttl worker {name} --call MODULE:FUNCTION"),
     "full": ("is full, with {ready}", "rqttl queue update {name} {room}"),
 }
-#: The queues that an alarm names, those in a list of the overview, and those among which one like a word is looked for;
-#: the workers of a page.
+#: Queues that an alarm names, queues in a list of the overview, names among which one like a word is looked for,
+#: and workers of a page.
 NAMED, LISTED, NEAR, SHOWN = 5, 10, 1_000, 50
 
 
@@ -75,8 +75,7 @@ def _alarms(sample: Sample) -> Iterator[Alarm]:
         yield Alarm("no reaper runs: what expires or comes back waits for a call on its queue", "rqttl reaper")
     told, targets = set[str](), {target for row in sample.queues.values() for target in row.targets}
     for sort, (words, command) in ALARMS.items():
-        without = told | targets if sort == "unconsumed" else told
-        names = [name for name in sample.orders.get(sort, ()) if name not in without]
+        names = [n for n in sample.orders.get(sort, ()) if n not in told and (sort != "unconsumed" or n not in targets)]
         told.update(names)
         for row in filter(None, map(sample.row, names[:NAMED])):
             stats, most = row.stats, row.max_length
@@ -199,7 +198,7 @@ def _found(visit: Visit) -> tuple[Queue, str, list[MessageView]]:
     """The queue, and the messages that a request names. Raises `Trouble`."""
     handle, id = visit.queue("queue"), visit.needed("id")
     with looking_at_messages():
-        found = handle.messages(id)
+        found = handle.messages(id, scan=SEARCHED)
     if not found:
         raise Trouble(404, f"queue {handle.name!r} holds no message {text.format_value(id)}")
     return handle, id, found

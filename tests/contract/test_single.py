@@ -223,6 +223,9 @@ def test_a_search_says_whether_it_saw_the_whole_queue(queue: Queue) -> None:
         view = queue.message("me", scan=scan)
         assert view is not None
         assert (view.sequence, view.complete) == (first.sequence, complete)
+        found = queue.messages("me", scan=scan)
+        assert {one.complete for one in found} == {complete}
+        assert len(found) == 2 or not complete
     with pytest.raises(SearchIncomplete, match="'me' found none, and did not see the whole queue"):
         queue.message("me", scan=4)
     assert queue.message(first.sequence, scan=1) == first

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable
-from html.parser import HTMLParser
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from tests.cli.conftest import run as run  # noqa: PLC0414  # a fixture
 from tests.cli.conftest import run_clocked as run_clocked  # noqa: PLC0414  # a fixture
 from tests.cluster_servers import ClusterServers
 from tests.contract.clocked import Clocked
+from tests.dashboard.reading import Page, look
 from tests.drivers import enter_reaper
 from tests.servers import Server
 from tests.waiting import until
@@ -32,50 +32,6 @@ STATES = ("ready", "leased", "delayed", "scheduled")
 MEMORY = ["/", "/?span=24h", "/queues", "/queues?sort=dead", "/queues?q=ord*", "/workers"]
 QUEUE = [f"/queue?name=orders&state={state}" for state in STATES]
 MESSAGE = ["/message?queue=orders&id=order-5", "/message/body?queue=orders&id=order-5"]
-
-
-class Page(HTMLParser):
-    """A page: its text and links, the facts of its lists, rows of tables, and fields by the queue of a row."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.words, self.links = "", list[str]()
-        self.facts, self.rows = list[list[str]](), list[list[str]]()
-        self.fields: dict[tuple[str, str], str] = {}
-        self._cells, self._row, self._field = list[str](), "", ""
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
-        named = dict(attrs)
-        if tag in ("tr", "dt", "nav"):
-            self._cells, self._row = [], named.get("data-queue") or named.get("data-worker") or ""
-            (self.rows if tag == "tr" else self.facts).append(self._cells)
-        self._cells += [""] * (tag in ("td", "th", "dt", "dd"))
-        self._field = named.get("data-field", self._field)
-        self.links += [named["href"]] if tag == "a" else []
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in ("td", "dd", "span"):
-            self._field = ""
-        if tag in ("tr", "dd"):
-            self._cells = []
-
-    def handle_data(self, data: str) -> None:
-        self.words += data
-        if self._cells:
-            self._cells[-1] += data
-        if self._field:
-            self.fields[self._row, self._field] = self.fields.get((self._row, self._field), "") + data
-
-    def numbers(self, *names: str) -> dict[tuple[str, str], int]:
-        """The fields of these names, or all, as numbers."""
-        return {key: int(n.replace(",", "")) for key, n in self.fields.items() if key[1] in (names or key)}
-
-
-def look(pages: TestClient, path: str, status: int = 200) -> Page:
-    answer = pages.get(path)
-    assert answer.status_code == status, answer.text
-    return Page(answer.text)
 
 
 @pytest.fixture
@@ -101,7 +57,7 @@ def fill(broker: Broker) -> Broker:
 
 def test_without_queues_three_lines_make_one(pages: TestClient) -> None:
     for path in MEMORY:
-        assert ("rqttl queue declare orders" in look(pages, path).words) == (path != "/workers")
+        assert ("Nobody works now" if path == "/workers" else "rqttl queue declare orders") in look(pages, path).words
     for path in QUEUE + MESSAGE:
         assert "does not exist" in look(pages, path, 404).words
 
@@ -164,7 +120,8 @@ def test_while_a_node_is_away_the_queues_of_the_others_go_on(launch: Callable[..
             assert "are away" in look(pages, "/").words
             assert look(pages, "/queues").fields["q0", "ready"] == "3"
             assert "numbers are the last ones" in look(pages, "/queue?name=q0").words
-            assert "Further" not in look(pages, f"/queue?name={stays}").words
+            shown = look(pages, f"/queue?name={stays}").links
+            assert len([link for link in shown if link.startswith("/message?")]) == 3
             assert "cannot be read" in look(pages, "/workers").words
     finally:
         nodes.remove()
@@ -192,9 +149,12 @@ def test_numbers_are_those_of_the_command_line(filled: Broker, pages: TestClient
     for reason, died in shown["deaths"].items():
         assert [reason, str(died), str(shown["dropped"][reason])] in [row[:3] for row in page.rows]
     assert {row[0] for row in page.rows if row[-1:] == ["declared"]} == {"lease", "dead-letter", "dead-letter-rejected"}
-    numbers = look(pages, "/workers").numbers("pid", "slots", "handled", "failed")
     known = {(one["name"], field): one[field] for one in workers for field in ("pid", "slots", "handled", "failed")}
-    assert numbers == {(consumer["name"], "pid"): consumer["pid"], (consumer["name"], "slots"): 5, **known}
+    assert look(pages, "/workers").numbers() == {
+        (consumer["name"], "pid"): consumer["pid"],
+        (consumer["name"], "slots"): 5,
+        **known,
+    }
 
 
 def test_words_are_those_of_the_command_line(clocked: Clocked, visiting: Visiting, run_clocked: Run) -> None:
@@ -232,8 +192,7 @@ def test_what_needs_attention_is_said_with_the_command_that_mends_it(broker: Bro
         "2 more queues like these (unconsumed)",
     ]:
         assert words in page.words
-    assert "dead has" not in page.words
-    assert "held has" not in page.words
+    assert not re.search("(dead|held) has", page.words)
     assert {"/queue?name=held", "/queues?sort=unconsumed"} <= set(page.links)
 
     broker.declare_queue("late").enqueue(b"x", ttl="1ms")
@@ -277,12 +236,7 @@ def test_several_messages_with_one_id_are_listed_and_wrong_values_explained(queu
     answer = pages.get(f"/message/body?queue=q&id={sequences[0]}")
     assert (answer.content, answer.headers["content-type"]) == (b"x\x00", "application/octet-stream")
     assert answer.headers["content-disposition"] == f'attachment; filename="{sequences[0]}"'
-    for path, status in {
-        "message/body?queue=q&id=same": 409,
-        "message?queue=q&id=none": 404,
-        "message?queue=q": 400,
-        "queue?name=q&state=lost": 400,
-        "queues?sort=colour": 400,
-        "queue?name=a b": 400,
-    }.items():
-        look(pages, f"/{path}", status)
+    for path in ("message?queue=q", "queue?name=q&state=lost", "queues?sort=colour", "queue?name=a b"):
+        look(pages, f"/{path}", 400)
+    look(pages, "/message/body?queue=q&id=same", 409)
+    look(pages, "/message?queue=q&id=none", 404)
