@@ -100,7 +100,7 @@ test-dashboard: setup
 	RQTTL_TEST_REDIS=7.0 $(PYTEST) -n 2 --dist worksteal tests/dashboard/browser
 
 test-spark: setup
-	RQTTL_TEST_REDIS=7.0 $(PYTEST) -n 2 --dist worksteal -m spark tests/spark
+	RQTTL_TEST_REDIS=7.0 $(PYTEST) -n 2 --dist worksteal -m spark tests/spark tests/examples
 
 # The tests with a JVM on each line of Spark 4, and on the newest release: each has an environment below `build`.
 # SPARKS=4.1 for one of them.

@@ -23,12 +23,13 @@ from rqttl.cli import cli  # noqa: E402
 
 GUIDES = (
     *("retries", "delays", "topics", "control", "lifetimes", "policies"),
-    *("worker", "asyncio", "tests", "command-line", "metrics-and-traces"),
+    *("worker", "asyncio", "tests", "command-line", "dashboard", "metrics-and-traces"),
 )
+MOVES = ("from-rq-and-celery", "from-rabbitmq", "other-task-libraries", "upgrade")
 #: The pages by their places in the side bar, README before all others.
 SECTIONS = {
     "Guides": [f"docs/guides/{name}" for name in GUIDES],
-    "Move here": ["docs/guides/from-rq-and-celery", "docs/guides/from-rabbitmq"],
+    "Move here": [f"docs/guides/{name}" for name in MOVES],
     "Operate": ["deploy/README", "spark_connectors/README", "SECURITY", "CHANGELOG"],
     "Reference": ["docs/site/api", "docs/site/commands"],
     "How it works": ["ARCHITECTURE", "lua/README", "docs/handover", "spark_connectors/write/README", "CONTRIBUTING"],
