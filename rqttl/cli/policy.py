@@ -16,6 +16,7 @@ from rqttl.cli.common.params import flag, json_flag, json_name
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.errors import PolicyNotFound, QueueNotFound
 from rqttl.inspector import effects
+from rqttl.inspector.message_view import deadline_text
 from rqttl.options import OPTIONS
 from rqttl.policies import Explained, Explanation, Policy
 from rqttl.policies.policy import check_policy_name
@@ -283,7 +284,7 @@ def explain(queue: str, ttl: timedelta | None, name_only: bool, every: bool, as_
         source = f" ({explanation[step.option].source})" if step.option else ""
         steps.append([rule, "never expires" if step.ttl is None else as_text(step.ttl), f"{step.text}{source}"])
     output.print_table(["rule", "TTL after it", "effect"], steps)
-    output.answer(_deadline(explanation.message.ttl, now))
+    output.answer(deadline_text(explanation.message.ttl, now))
     reason = "the queue is not up to date with the policies; a reaper brings it there"
     for name, value in explanation.outdated.items():
         output.note(f"{flag(name)} is still {OPTIONS[name].format(value)} in force: {reason}")  # type: ignore[arg-type]  # the value of an option
@@ -306,14 +307,6 @@ def _option_rows(name: str, explained: Explained) -> list[list[str]]:
         for other in explained.lost
     ]
     return [[flag(name)[2:], option.format(explained.value), explained.source], *lost]
-
-
-def _deadline(ttl: int | None, now: datetime) -> str:
-    if ttl is None:
-        return "the message never expires"
-    if ttl == 0:
-        return "the message is dead on arrival, unless a consumer waits for it"
-    return f"sent now, the message expires at {text.format_time(now + timedelta(milliseconds=ttl), now, utc=True)}"
 
 
 def _explanation_json(explanation: Explanation, now: datetime) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rqttl import errors, outages, text
-from rqttl.dashboard import actions, dead, pages
+from rqttl.dashboard import actions, dead, operations, pages
 from rqttl.dashboard.access import Denied, Visitor
 from rqttl.dashboard.visit import ASSETS, Dashboard, Trouble, Visit, asset
 
@@ -60,6 +60,10 @@ LOOKS: dict[str, Handler] = {
     "/message/body": pages.message_body,
     "/dead/queue": dead.queue,
     "/jobs": actions.jobs,
+    "/policies": operations.policies,
+    "/explain": operations.explain,
+    "/doctor": operations.doctor,
+    "/nodes": operations.nodes,
 }
 ACTS: dict[str, Handler] = actions.ACTS
 

@@ -10,6 +10,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
+from rqttl import text
 from rqttl.dashboard import charts
 from rqttl.dashboard.visit import Trouble, looking_at_messages
 from rqttl.inspector.dead_letters import WORDS, count_times, count_within, read_filter
@@ -114,7 +115,7 @@ def queue(visit: Visit) -> Response:
         words=words,
         # for a field of a form: all words of the filter in one value, as `parse_qsl` and `read_filter` read it
         filter=urlencode(words),
-        values={word: [value for name, value in words if name == word and value] for word in WORDS},
+        values={word: [_typed(value) for name, value in words if name == word and value] for word in WORDS},
         reasons=REASONS,
         bodies=bodies,
         address=lambda *more: _address(visit, handle.name, words, more),
@@ -127,6 +128,11 @@ def words_of(visit: Visit) -> list[Word]:
     values = visit.request.query_params
     words = [(word, value) for word in WORDS for value in values.getlist(word) if value]
     return [*words, ("error", "")] if values.get("no-error") else words
+
+
+def _typed(value: str) -> str:
+    """A value for a field of a form, where `*` stands for what cannot be typed."""
+    return "".join(one if text.escape(one) == one else "*" for one in value)
 
 
 def _address(visit: Visit, name: str, words: Sequence[Word], more: Sequence[Word]) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -32,8 +34,10 @@ if TYPE_CHECKING:
     from rqttl.broker import Broker
     from rqttl.dashboard.access import Access, Visitor
     from rqttl.dashboard.sampler import Sampler
+    from rqttl.doctor import Finding
     from rqttl.queue import Queue
 
+T = TypeVar("T")
 #: The files that pages load, with their media types.
 ASSETS = {
     "style.css": "text/css",
@@ -102,6 +106,29 @@ def _environment() -> Environment:
     return environment
 
 
+class Kept(Generic[T]):
+    """What one visitor lets make, and all see for some seconds. It is made by one at a time."""
+
+    def __init__(self, seconds: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds, self._clock, self._lock = seconds, clock, Lock()
+        self._made: tuple[float, T] | None = None
+
+    def get(self) -> tuple[timedelta, T] | None:
+        """What is kept, with its age; `None` without it."""
+        made = self._made
+        age = self._clock() - made[0] if made else 0
+        return (timedelta(seconds=age), made[1]) if made and age < self._seconds else None
+
+    def make(self, make: Callable[[], T]) -> None:
+        """Make it, unless it is kept or somebody else makes it now."""
+        if self._lock.acquire(blocking=False):
+            try:
+                if self.get() is None:
+                    self._made = self._clock(), make()
+            finally:
+                self._lock.release()
+
+
 @dataclass(frozen=True)
 class Dashboard:
     """What all requests share. Without `bodies` pages hide bodies, headers and descriptions of messages."""
@@ -114,6 +141,7 @@ class Dashboard:
     jobs: Jobs = field(default_factory=Jobs)
     outcomes: Outcomes = field(default_factory=Outcomes)
     environment: Environment = field(default_factory=_environment)
+    findings: Kept[list[Finding]] = field(default_factory=Kept)
 
     @property
     def looking(self) -> Broker:

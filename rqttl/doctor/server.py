@@ -274,16 +274,18 @@ def clock(
     wall: Callable[[], float] = time.time, timer: Callable[[], float] = time.perf_counter, node: Hashable = None
 ) -> Flow[list[Finding]]:
     """Compare the clock of Redis, which decides, with the clock of this machine, which may give `expires_at`."""
-    trip, ahead = yield from _compare(node, wall, timer)
+    trip, ahead = yield from compare_clocks(node, wall, timer)
     for _ in range(2):
-        trip, ahead = min((trip, ahead), (yield from _compare(node, wall, timer)))
+        trip, ahead = min((trip, ahead), (yield from compare_clocks(node, wall, timer)))
     if abs(ahead) - trip / 2 > CLOCKS:
         text = f"Redis is {abs(ahead):,.1f} s {'ahead of' if ahead > 0 else 'behind'} this machine"
         return [warning("clock", text, "an `expires_at` of a client here is off by as much: let NTP keep both clocks")]
     return [ok("clock", f"within {max(abs(ahead), trip, 0.001):.3f} s of this machine")]
 
 
-def _compare(node: Hashable, wall: Callable[[], float], timer: Callable[[], float]) -> Flow[tuple[float, float]]:
+def compare_clocks(
+    node: Hashable, wall: Callable[[], float] = time.time, timer: Callable[[], float] = time.perf_counter
+) -> Flow[tuple[float, float]]:
     """Seconds of a round trip, and seconds by which Redis is ahead if it read its clock in the middle of the trip."""
     asked, started = wall(), timer()
     remote = yield from moment(node)

@@ -142,6 +142,15 @@ def deadline_rule(message: MessageView, explanation: Explanation) -> str:
     return f"its own TTL, {as_text(ms)}" if ms >= 0 else "its own deadline, which was past on arrival"
 
 
+def deadline_text(ttl: int | None, now: datetime) -> str:
+    """What becomes of a message that is sent now and gets a TTL of so many ms."""
+    if ttl is None:
+        return "the message never expires"
+    if ttl == 0:
+        return "the message is dead on arrival, unless a consumer waits for it"
+    return f"sent now, the message expires at {text.format_time(now + timedelta(milliseconds=ttl), now, utc=True)}"
+
+
 def overhead(message: Message) -> int:
     """The bytes of a call that all fields of a message but its body take, at most. Raises `InvalidInput`."""
     return 64 + sum(map(len, codec.envelope_of(message, message.content_type)))

@@ -20,6 +20,10 @@ PATHS = [
     "/message?queue=orders&id=tomorrow",
     "/dead",
     "/dead/queue?name=orders/dead&reason=rejected",
+    "/policies",
+    "/explain?name=orders&ttl=5m",
+    "/doctor?run=1",
+    "/nodes",
 ]
 
 
