@@ -262,7 +262,9 @@ class Sampler:
         began = self._clock()
         self.sample = self._take(self.sample, began)
         self._first.set()
-        return PAUSE if self.sample.trouble else max(PAUSE, SHARE * (self._clock() - began))
+        # a wait for what is away is no work
+        waited = any(one.queues or one.what == "redis" for one in self.sample.troubles)
+        return PAUSE if waited else max(PAUSE, SHARE * (self._clock() - began))
 
     def _take(self, old: Sample, now: float) -> Sample:
         troubles: list[Trouble] = []

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from rqttl import Broker
+from rqttl import Broker, QueuesAway
 from rqttl.dashboard import sampler as module
 from rqttl.dashboard.sampler import ATTENTION, IDLE, MINUTE, SORTS, SPANS, QueueRow, Sampler
 from rqttl.inspector import queues as views
@@ -215,12 +215,18 @@ def test_it_runs_from_the_first_look_until_an_hour_after_the_last(
     until(lambda: not (sampler._thread and sampler._thread.is_alive()))
 
 
-def test_a_tick_that_takes_long_has_a_longer_pause(broker: Broker, clock: Clock, monkeypatch: Any) -> None:
+def test_a_tick_that_works_for_long_has_a_longer_pause(broker: Broker, clock: Clock, monkeypatch: Any) -> None:
+    def away(*_: Any, **__: Any) -> None:
+        raise QueuesAway({}, {"a": TimeoutError()})
+
     sampler = Sampler(broker, clock=clock)
     assert sampler.tick() == 2
 
     monkeypatch.setattr(Broker, "workers", lambda _, **__: clock.__setattr__("now", clock.now + 0.3))
     assert sampler.tick() == pytest.approx(6)
+
+    monkeypatch.setattr(Broker, "stats", away)
+    assert sampler.tick() == 2
 
 
 def test_redis_away_leaves_the_last_sample_with_its_age(start_server: Callable[..., Server], monkeypatch: Any) -> None:
