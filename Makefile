@@ -12,7 +12,7 @@ PARALLEL := -n 3 --dist worksteal -m 'not spark and not quick and not browser'
 ON_EACH  := -n 3 --dist worksteal -m 'not spark and not once and not browser'
 
 
-.PHONY: help demo lint quick test test-7.0 test-valkey test-servers test-pythons test-fake test-aio test-cluster test-cluster-aio test-dashboard test-spark test-spark-versions check setup bench bench-spark bench-worker bench-instructions compare dist chaos chaos-worker cancellations coverage coverage-of-spec docs test-policies test-scheduled test-sentinel test-worker
+.PHONY: help demo lint quick test test-7.0 test-valkey test-servers test-pythons test-fake test-aio test-cluster test-cluster-aio test-dashboard test-spark test-spark-versions check setup bench bench-spark bench-worker bench-instructions compare dist chaos chaos-worker cancellations coverage coverage-of-spec docs test-policies test-scheduled test-sentinel test-worker test-django test-django-5.2
 
 help:
 	@echo 'Daily'
@@ -31,6 +31,7 @@ help:
 	@echo 'Campaigns'
 	@echo 'make test-servers      contract and script tests on Redis 6.2 and 8; SERVERS=8 for one'
 	@echo 'make test-pythons      unit and contract tests on each Python from 3.10 to 3.14; PYTHONS=3.13 for one'
+	@echo 'make test-django       tasks of Django 5.2, 6.0 and the newest release; DJANGOS=6.0 for one'
 	@echo 'make test-spark-versions  the tests with Spark on 4.0, 4.1, 4.2 and the newest release; SPARKS=4.1 for one'
 	@echo 'make bench-spark       the same for the Spark data source'
 	@echo 'make bench-worker      the same for workers'
@@ -60,13 +61,13 @@ demo: $(READY)
 	@bash .ci/setup java
 	@$(BIN)/rqttl demo --picture build/dead-letters.png
 
-test: quick test-7.0 test-valkey test-fake test-aio test-cluster test-spark
+test: quick test-7.0 test-valkey test-fake test-aio test-cluster test-django-5.2 test-spark
 
 test-7.0: setup
-	RQTTL_TEST_REDIS=7.0 $(PYTEST) $(PARALLEL) tests --ignore=tests/release
+	RQTTL_TEST_REDIS=7.0 $(PYTEST) $(PARALLEL) tests --ignore=tests/release --ignore=tests/django
 
 test-valkey: setup
-	RQTTL_TEST_REDIS=valkey $(PYTEST) $(ON_EACH) tests --ignore=tests/unit --ignore=tests/testing --ignore=tests/release
+	RQTTL_TEST_REDIS=valkey $(PYTEST) $(ON_EACH) tests --ignore=tests/unit --ignore=tests/testing --ignore=tests/release --ignore=tests/django
 
 SERVERS ?= 6.2 8
 test-servers: setup
@@ -101,6 +102,17 @@ test-dashboard: setup
 
 test-spark: setup
 	RQTTL_TEST_REDIS=7.0 $(PYTEST) -n 2 --dist worksteal -m spark tests/spark tests/examples
+
+# Django's tasks, in environments below `build`. 5.2 with django-tasks runs on each Python; DJANGOS=6.0 for one of them.
+DJANGOS ?= 5.2 6.0 newest
+test-django: setup
+	@missing=; for version in $(DJANGOS); do PYTHON='$(PYTHON)' bash .ci/setup django $$version \
+		|| { [ $$? -eq 3 ] || exit 1; missing="$$missing $$version"; continue; }; echo "Django $$version"; \
+		RQTTL_TEST_REDIS=7.0 build/django-$$version/bin/python -m pytest -q tests/django || exit 1; done; \
+		[ -z "$$missing" ] || echo "not tested, it needs Python 3.12, 3.13 or 3.14: Django$$missing"
+
+test-django-5.2:
+	@$(MAKE) --no-print-directory test-django DJANGOS=5.2
 
 # The tests with a JVM on each line of Spark 4, and on the newest release: each has an environment below `build`.
 # SPARKS=4.1 for one of them.

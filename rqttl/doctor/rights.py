@@ -11,7 +11,7 @@ from rqttl.flows.steps import Flow
 from rqttl.protocol import commands, replies
 from rqttl.protocol import scripts as linker
 from rqttl.protocol.commands import Word
-from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.keys import RESULT, Keyspace
 from rqttl.protocol.roles import ROLES, inner, plain_calls
 from rqttl.text import first_few, plural
 
@@ -85,7 +85,8 @@ def rights(keyspace: Keyspace, queue: str) -> Flow[list[Finding]]:
         ("EVALSHA", s.sha, len(s.keys), *[keyspace.place(queue, part) for part in s.keys]) for s in scripts
     ]
     calls += [words(keyspace, queue, command) for command in commands]
-    others = [(command, part) for part, command in plain_calls(PROGRAMS) if part]
+    # a program without results works without their rights, which earlier users have not
+    others = [(command, part) for part, command in plain_calls(PROGRAMS) if part not in ("", RESULT)]
     others.append(_LOADING)
     calls += [words(keyspace, queue, command, part) for command, part in others]
     calls.append(("SUBSCRIBE", keyspace.due_channel))

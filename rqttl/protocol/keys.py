@@ -94,6 +94,8 @@ LISTS: Mapping[str, tuple[str, ...]] = {
 }
 #: The keys of a whole namespace.
 SHARED = ("queues", "dataset", "policies", "workers", "routes")
+#: The keys of results, one each: no part of a queue, and each in a slot of its own.
+RESULT = "result"
 
 
 #: The number of hash slots of a Redis Cluster.
@@ -154,8 +156,14 @@ class Keyspace:
         """The pattern of a part of all queues, of all their parts (`{*`), or of everything (`*`); or a shared key."""
         if name in SHARED:
             return self._shared(name)
+        if name == RESULT:
+            return self.result("*").removesuffix("}")
         every = f"{{*:{name}{'>*' * (name in PAIRED)}"
         return f"{self.namespace}:{name if name.endswith('*') else every}"
+
+    def result(self, id: str) -> str:
+        """The key of the result of a task."""
+        return f"{self.namespace}:{RESULT}{{{id}}}"
 
     @property
     def everything(self) -> str:

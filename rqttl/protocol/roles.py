@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from rqttl.protocol import scripts as linker
 from rqttl.protocol.contract import Script
-from rqttl.protocol.keys import DETACHED, INSIDE, PAIRED, PARTS, REQUEUED, SHARED, TARGET_PARTS, Keyspace
+from rqttl.protocol.keys import DETACHED, INSIDE, PAIRED, PARTS, REQUEUED, RESULT, SHARED, TARGET_PARTS, Keyspace
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ _DECLARE = {
 _PASS_ON = {"log": "XRANGE", **dict.fromkeys((DETACHED, REQUEUED, *INSIDE), "EXISTS")}
 _LOOK_AHEAD = {"scheduled": "ZCARD ZMSCORE ZRANGE ZRANK", "upcoming": "HMGET HSTRLEN"}
 _ROUTES = {"routes": "ZADD ZCARD ZRANGEBYLEX ZREM"}
+_RESULTS = {RESULT: "GET SET"}
 _LIVE = {"workers": "HDEL HGETALL HLEN HSET"}
 _LOOK = "EXISTS HGET HGETALL HLEN HMGET SISMEMBER SMEMBERS SSCAN XLEN XRANGE ZCARD ZCOUNT ZRANGE"
 _SERVER = "CLUSTER|NODES INFO TIME"
@@ -46,7 +47,15 @@ ROLES = {
     "producer": Role(
         "declare queues and topics, bind, send, schedule, cancel",
         "accept cancel declare enqueue lookup publish relay reschedule schedule touch update",
-        {**_DECLARE, **_PASS_ON, **_LOOK_AHEAD, **_ROUTES, "scheduled_ids": "HGET", "scheduled_more": "ZRANGEBYLEX"},
+        {
+            **_DECLARE,
+            **_PASS_ON,
+            **_LOOK_AHEAD,
+            **_RESULTS,
+            **_ROUTES,
+            "scheduled_ids": "HGET",
+            "scheduled_more": "ZRANGEBYLEX",
+        },
     ),
     "consumer": Role(
         "declare queues, receive, settle, renew, peek; run `rqttl worker`",
@@ -57,6 +66,7 @@ ROLES = {
             **_LOOK_AHEAD,
             **_LIVE,
             **_ROUTES,
+            **_RESULTS,
             "queues": "SADD SREM SISMEMBER SSCAN",
             "wakeup": "BLPOP LLEN",
             "waiters": "ZSCORE",
@@ -89,7 +99,7 @@ ROLES = {
     ),
 }
 #: Commands of `plain` that write.
-_WRITES = {"BLPOP", "HDEL", "HSET", "HSETNX", "SADD", "SREM", "ZADD", "ZREM"}
+_WRITES = {"BLPOP", "HDEL", "HSET", "HSETNX", "SADD", "SET", "SREM", "ZADD", "ZREM"}
 #: What a connection needs, also on a cluster, without the commands that stop other connections.
 _CONNECT = "+@connection -@dangerous +asking +cluster|slots +readonly +wait"
 #: Redis 6.2 counts all of CLIENT as dangerous.
@@ -148,8 +158,8 @@ def rules(roles: Iterable[str], keyspace: Keyspace, *, redis: str = "7.0") -> tu
 
 
 def _in_order(parts: set[str]) -> list[str]:
-    """Shared keys, then parts of queues; one pattern for all parts."""
+    """Shared keys and results, then parts of queues; one pattern for all parts."""
     if "*" in parts:
         return ["*"]
     queues = ["{*"] if parts >= PARTS.keys() else [part for part in (*PARTS, *PAIRED) if part in parts]
-    return [*(name for name in SHARED if name in parts), *queues]
+    return [*(name for name in (*SHARED, RESULT) if name in parts), *queues]

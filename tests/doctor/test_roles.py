@@ -9,7 +9,8 @@ import pytest
 import redis
 from redis.exceptions import NoPermissionError
 
-from rqttl import Broker, Message
+from rqttl import Broker, Message, results
+from rqttl.broker import wipe
 from rqttl.doctor import examine
 from rqttl.flows import routes
 from rqttl.flows.routes import Route
@@ -217,6 +218,28 @@ def test_who_sends_and_who_reaps_make_the_missing_target_of_a_forward(broker: Br
     Reaper(role("reaper")).run_once()
 
     assert bodies(target) == [b"2"]
+
+
+@pytest.mark.parametrize("name", ["producer", "consumer", "admin"])
+def test_who_sends_and_who_works_keeps_results_on_all_nodes_until_their_time_is_over(
+    client: redis.Redis, broker: Broker, role: As, name: str
+) -> None:
+    broker.declare_queue("orders")
+    user, ids = role(name), [f"r{n}" for n in range(50)]
+    for id in ids:
+        results.put(user, id, f"text {id}", 60_000)
+        results.put(user, id, "late", 60_000, only_new=True)
+
+    assert [results.get(user, id) for id in ids] == [f"text {id}".encode() for id in ids]
+    assert 0 < client.pttl("rqttl:result{r7}") <= 60_000
+    assert [one for one in examine(broker) if one.queue or "result" in one.result] == []
+    results.put(user, "r7", "short", 1)
+    until(lambda: results.get(user, "r7") is None)
+    refused(client, partial(results.get, role("reaper"), "r8"))
+    results.put(role("reaper"), "r8", "is logged", 60_000)
+    assert results.get(broker, "r8") == b"text r8"
+    wipe(broker)
+    assert everything(client) == {}
 
 
 def test_an_exporter_reads_and_changes_nothing(client: redis.Redis, broker: Broker, role: As) -> None:

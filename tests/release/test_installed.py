@@ -20,6 +20,8 @@ EXTRAS = {
     "": "import rqttl, spark_connectors, rqttl.cli, rqttl.aio, rqttl.reaper, rqttl.worker, rqttl.inspector",
     "demo": "import matplotlib; from rqttl.demo import flights as f; assert f.read_flights(f.data_folder(), 500)",
     "dev": "import build, fakeredis, grpc, hypothesis, importlinter, mypy, pyspark, pytest, uvloop, yaml, zstandard",
+    "django": "from django.conf import settings as s; s.configure(INSTALLED_APPS=['rqttl.django']); "
+    "import django; django.setup(); from rqttl.django import RqttlBackend as B; B('x', {})",
     "embedded": "import rqttl; rqttl.connect().declare_queue('orders').enqueue(b'x')",
     "import": "import rqttl.imports.artemis, defusedxml",
     "metrics": "import rqttl.metrics, rqttl.metrics.collecting, prometheus_client",

@@ -110,7 +110,9 @@ def test_the_wheel_requires_five_packages(wheel: Path) -> None:
     required = re.findall(r"^Requires-Dist: ([\w-]+)(?!.*extra ==)", metadata, re.MULTILINE)
     assert sorted(required) == ["click", "google-re2", "msgpack", "redis", "rich"]
     extras = set(re.findall(r"^Provides-Extra: (.*)$", metadata, re.MULTILINE))
-    assert extras == {"demo", "dev", "embedded", "import", "metrics", "otel", "spark", "testing", "yaml"}
+    assert extras == {
+        *("dashboard", "demo", "dev", "django", "embedded", "import", "metrics", "otel", "spark", "testing", "yaml")
+    }
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,3 @@
+from shop.tasks import note
+
+note("evil is imported")

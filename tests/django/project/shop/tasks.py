@@ -1,0 +1,56 @@
+"""Tasks of the tests. They append lines to `notes` in the working folder."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from django.db import connection
+
+import rqttl
+from rqttl.django.backend import tasks
+
+
+def note(*words: object) -> None:
+    with Path("notes").open("a", encoding="utf-8") as notes:
+        notes.write(" ".join(map(str, words)) + "\n")
+
+
+@tasks.task
+def add(*numbers: int, **named: int) -> int:
+    note("add", *numbers, *named.items())
+    return sum(numbers) + sum(named.values())
+
+
+@tasks.task(queue_name="mails")
+async def aadd(*numbers: int) -> int:
+    await asyncio.sleep(0)
+    note("aadd", *numbers)
+    return sum(numbers)
+
+
+@tasks.task(takes_context=True)
+def fails(context: Any, *outcomes: str) -> Any:
+    """End as the outcomes say, one after the other."""
+    result, outcome = context.task_result, outcomes[len(Path("notes").read_text().splitlines())]
+    note(context.attempt, len(result.worker_ids), len(result.errors), result.status.value, outcome)
+    if outcome == "dies":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if outcome == "object":
+        return object()
+    if outcome != "done":
+        raise getattr(rqttl, outcome, ValueError)
+    return outcome
+
+
+@tasks.task
+def closes() -> None:
+    """Use the database, and leave a connection that the server has closed."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+    connection.connection.close()
+
+
+def plain() -> None:
+    note("plain")

@@ -1,0 +1,303 @@
+"""What the backend and its worker promise. Each `supports_…` has a test that fails when it lies."""
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import django
+import pytest
+import redis
+from asgiref.testing import ApplicationCommunicator
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import CommandError
+from django.db import transaction
+from django.utils import timezone
+
+import rqttl
+from rqttl import Broker
+from rqttl.django import backend as api
+from tests.bench.measure import cost
+from tests.django.conftest import notes
+from tests.repository import ROOT
+from tests.waiting import until
+
+SIGNALS = ("enqueued", "started", "finished")
+
+
+@pytest.mark.parametrize("how", [{}, {"threads": 4}, {"asyncio": 4}], ids=str)
+def test_coroutines_and_plain_tasks_run_in_threads_and_in_an_event_loop(tasks: Any, work: Any, how: Any) -> None:
+    from shop.tasks import aadd, add
+
+    assert tasks(results="1d").supports_async_task
+    sent = [add.enqueue(1, two=2), aadd.enqueue(3), asyncio.run(add.aenqueue(4)), asyncio.run(aadd.aenqueue(5))]
+
+    assert sorted(work(**how)) == ["aadd 3", "aadd 5", "add 1 ('two', 2)", "add 4"]
+    assert [result.refresh() or result.return_value for result in sent] == [3, 3, 4, 5]
+
+
+def test_a_view_under_asgi_sends(tasks: Any, work: Any) -> None:
+    from django.core.asgi import get_asgi_application
+
+    async def get() -> str:
+        scope = {"type": "http", "method": "GET", "path": "/send", "query_string": b"", "headers": []}
+        caller = ApplicationCommunicator(get_asgi_application(), scope)
+        await caller.send_input({"type": "http.request"})
+        _, answer = await caller.receive_output(9), await caller.receive_output(9)
+        await caller.wait()
+        return str(answer["body"], "ascii")
+
+    backend = tasks(results="1d")
+    ids = asyncio.run(get()).split()
+
+    assert sorted(work()) == ["aadd 3 4", "add 1 2"]
+    assert [backend.get_result(id).return_value for id in ids] == [3, 7]
+
+
+def test_a_task_waits_until_it_may_run(tasks: Any, work: Any) -> None:
+    from shop.tasks import add
+
+    backend, now = tasks(results="1h"), timezone.now()
+    assert backend.supports_defer
+    late = [add.using(run_after=now + timedelta(days=days)).enqueue(days) for days in (2, -1)]
+
+    assert work() == ["add -1"]
+    [waiting] = backend.broker.queue("default").scheduled()
+    assert abs(waiting.until - now - timedelta(days=2)) < timedelta(seconds=1)
+    backend.broker.queue("default").reschedule(late[0].id, delay="1ms")
+    until(lambda: work() == ["add -1", "add 2"])
+    assert [backend.get_result(one.id).enqueued_at for one in late] == [one.enqueued_at for one in late]
+
+
+def test_priorities_come_before_the_order_of_sending_and_of_queues(tasks: Any, work: Any) -> None:
+    from shop.tasks import aadd, add
+
+    assert tasks(queues=("default", "mails")).supports_priority
+    for task, priority in [(t, p) for p in (-100, -1, 0, 1, 49, 50, 100) for t in (aadd, add)]:
+        task.using(priority=priority).enqueue(priority)
+
+    order = [
+        f"{name} {p}" for level in ((50, 100), (1, 49), (0,), (-100, -1)) for name in ("add", "aadd") for p in level
+    ]
+    assert work() == order
+
+
+@pytest.mark.parametrize(
+    "outcomes, attempts, status, errors",
+    [
+        (["ValueError", "Retry", "Release", "done"], [1, 2, 3, 3], "SUCCESSFUL", 2),
+        (["ValueError"] * 3, [1, 2, 3], "FAILED", 3),
+        (["Retry", "Reject"], [1, 2], "FAILED", 2),
+        (["object"], [1], "FAILED", 1),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("how", [{}, {"asyncio": 2}], ids=str)
+def test_a_task_that_fails_runs_again_until_its_last_attempt(
+    tasks: Any, work: Any, how: Any, outcomes: list[str], attempts: list[int], status: str, errors: int
+) -> None:
+    from shop.tasks import fails
+
+    backend, seen = tasks(results="1h", queue_options={"max_deliveries": 3}), list[str]()
+    keeper = [partial(lambda name, task_result, **_: seen.append(f"{name} {task_result.status}"), n) for n in SIGNALS]
+    for name, receiver in zip(SIGNALS, keeper, strict=True):
+        getattr(api.signals, f"task_{name}").connect(receiver)
+    Path("notes").touch()
+    sent = fails.enqueue(*outcomes)
+    assert backend.get_result(sent.id).status == "READY"
+
+    lines = [line.split() for line in work(**how)]
+
+    assert [line[3:] for line in lines] == [["RUNNING", outcome] for outcome in outcomes]
+    assert [line[:2] for line in lines] == [[str(n), str(n)] for n in attempts]
+    result = fails.get_result(sent.id)
+    assert (result.status, result.attempts, len(result.errors)) == (status, attempts[-1], errors)
+    assert result.enqueued_at == sent.enqueued_at <= result.started_at <= result.last_attempted_at <= result.finished_at
+    assert {"ValueError", "Retry", "Reject"} >= {error.exception_class.__name__ for error in result.errors}
+    assert seen == ["enqueued READY", *["started RUNNING"] * len(outcomes), f"finished {status}"]
+    assert backend.broker.queue("default/dead").stats().ready == (status == "FAILED") if status == "FAILED" else True
+
+
+def test_results_have_a_time_and_each_takes_one_call_of_redis(tasks: Any, work: Any, client: redis.Redis) -> None:
+    from shop.tasks import aadd, add
+
+    assert not tasks().supports_get_result
+    with pytest.raises(NotImplementedError):
+        add.get_result("x")
+    backend = tasks(results="1h")
+    assert backend.supports_get_result
+    late = add.using(run_after=timezone.now() + timedelta(hours=9)).enqueue(2)
+    sent = add.enqueue(1)
+    assert 35_000_000 < client.pttl(f"rqttl:result{{{late.id}}}") <= 36_000_000
+    assert work() == ["add 1"]
+    assert 3_500_000 < client.pttl(f"rqttl:result{{{sent.id}}}") <= 3_600_000
+    with client.pipeline() as pipe:
+        for n in range(100_000):
+            pipe.set(f"rqttl:result{{{n}}}", "{}", px=60_000)
+        pipe.execute()
+
+    assert cost(client, lambda: add.get_result(sent.id)).calls == 1
+    assert asyncio.run(add.aget_result(sent.id)).return_value == 1
+    with pytest.raises(api.tasks.exceptions.TaskResultMismatch):
+        aadd.get_result(sent.id)
+    client.pexpire(f"rqttl:result{{{sent.id}}}", 1)
+    until(lambda: not client.exists(f"rqttl:result{{{sent.id}}}"))
+    for id in (sent.id, "7", "", "}", "a b", "*"):
+        with pytest.raises(api.tasks.exceptions.TaskResultDoesNotExist):
+            backend.get_result(id)
+
+
+def test_a_transaction_that_is_rolled_back_sends_nothing(tasks: Any, work: Any) -> None:
+    from shop.tasks import add
+
+    class Undone(Exception):
+        pass
+
+    for on_commit, expected in ((True, ["add 2"]), (False, ["add 2", "add 1", "add 3"])):
+        tasks(on_commit=on_commit)
+        with suppress(Undone), transaction.atomic():
+            sent = add.enqueue(1)
+            assert (sent.enqueued_at is None) is on_commit
+            raise Undone
+        with transaction.atomic():
+            numbers = [2 if on_commit else 3]
+            kept = add.enqueue(*numbers)
+            numbers.append(9)
+            assert work() == expected[: -1 if on_commit else None]
+        assert kept.enqueued_at
+        assert work() == expected
+
+
+#: Values of the header `task` that name no task, and bodies and headers that are not those of one.
+NO_TASKS = ("os.system", "shop.evil.note", "shop.tasks.plain", "shop.tasks.rqttl", "shop.tasks.x", "shop", "", 7)
+BODIES = (b"{", b"[]", b"7", b"{}", b"[" * 9_999, b'{"args": 7, "kwargs": {}}', b'{"args": [], "kwargs": [1]}')
+
+
+def test_what_names_no_task_is_rejected_and_nothing_is_imported(tasks: Any, work: Any) -> None:
+    backend = tasks()
+    backend.declare(["default"])
+    queue = backend.broker.queue("default")
+    task, call = "shop.tasks.add", b'{"args": ["touch forged"], "kwargs": {}}'
+    for headers in (
+        {},
+        {"task": task, "priority": "x"},
+        {"task": task, "sent": "x"},
+        *({"task": no} for no in NO_TASKS),
+    ):
+        queue.enqueue(call, headers=headers)
+    for body in BODIES:
+        queue.enqueue(body, headers={"task": task})
+
+    assert work() == []
+
+    dead = [letter.deaths[0] for letter in backend.broker.queue("default/dead").peek(99)]
+    told = {(one.reason, one.delivery_count, one.description[:7]) for one in dead}
+    assert (len(dead), told) == (3 + len(NO_TASKS) + len(BODIES), {("rejected", 1, "no task")})
+    assert "shop.evil" not in sys.modules
+    assert not Path("forged").exists()
+
+
+def test_a_thousand_tasks_meet_no_stale_connection(tasks: Any, work: Any) -> None:
+    from shop.tasks import closes
+
+    backend = tasks(queue_options={"max_deliveries": 1})
+    for _ in range(1_000):
+        closes.enqueue()
+
+    work()
+
+    stats = backend.broker.stats(["default", "default/dead"])
+    assert stats["default"].acked == 1_000
+    assert "default/dead" not in stats
+
+
+@pytest.mark.parametrize(
+    "options, told",
+    [
+        ({"result": "1d"}, "unknown OPTIONS"),
+        ({"results": 5}, "results: expected"),
+        ({"ttl": "soon"}, "ttl: expected"),
+        ({"queue_options": {"max_deliverys": 1}}, "max_deliverys"),
+        ({"queues": ("a b",)}, "a b"),
+    ],
+)
+def test_wrong_settings_are_refused_by_name(tasks: Any, options: Any, told: str) -> None:
+    with pytest.raises(ImproperlyConfigured, match=rf"TASKS\['default'\].*{told}"):
+        tasks(**options)
+
+
+def test_checks_name_the_server_its_eviction_and_queues_with_other_options(
+    tasks: Any, start_server: Any, broker: Broker
+) -> None:
+    tasks().broker.declare_queue("default/high", max_deliveries=3)
+    one = start_server(**{"maxmemory-policy": "allkeys-lru", "maxmemory": "900mb"})
+
+    for url, told in ((None, "max_deliveries: requested 10, declared 3"), (one.url, "memory policy: ")):
+        found = [str(message) for message in tasks(**({"url": str(url)} if url else {})).check()]
+        assert [line for line in found if told in line]
+        assert not [line for line in found if "cannot be asked" in line]
+    one.kill()
+    assert "cannot be asked" in str([*tasks(url=str(one.url)).check()])
+    assert broker.queues() == ["default/high"]  # a check makes none
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [(["--backend", "x"], "x"), (["other"], "QUEUE"), (["--lease", "soon"], "lease"), (["--threads", "0"], "threads")],
+)
+def test_the_command_refuses_what_it_cannot_run(tasks: Any, work: Any, words: list[str], told: str) -> None:
+    tasks()
+
+    with pytest.raises((CommandError, LookupError, ImproperlyConfigured), match=told):
+        work(*words)
+
+
+# Processes, as a user starts them
+
+
+def test_a_task_whose_process_is_killed_runs_again_as_its_second_attempt(tasks: Any, manage: Any) -> None:
+    from shop.tasks import fails
+
+    backend = tasks(results="1h")
+    Path("notes").touch()
+    sent = fails.enqueue("dies", "done")
+    worker = manage("rqttl_worker", "--processes", "1", "--retry-delay", "0s")
+
+    until(lambda: backend.get_result(sent.id).is_finished or worker.poll())
+
+    assert notes() == ["1 1 0 RUNNING dies", "2 2 0 RUNNING done"]
+    result = backend.get_result(sent.id)
+    assert (result.return_value, result.attempts, len({*result.worker_ids})) == ("done", 2, 2)
+
+
+def test_the_guide_runs_from_the_top(redis_url: str, tmp_path: Path) -> None:
+    old = "" if django.VERSION >= (6, 0) else "django_tasks"
+    settings = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "RQTTL_URL": redis_url}
+    guide = (ROOT / "docs/guides/django.md").read_text(encoding="utf-8")
+    told = []
+    for language, text in re.findall(r"^```(\w+)\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL):
+        if language == "python":
+            with (tmp_path / text.split()[1]).open("a") as file:
+                file.write(text.replace("django.tasks", old or "django.tasks"))
+                file.write('INSTALLED_APPS += ["django_tasks"]\n' * bool(old and "INSTALLED_APPS" in text))
+            continue
+        for line in re.findall(r"^(?!pip |#> ).*(?:\n#> .*)*", text, re.MULTILINE):
+            command, *expected = line.split("\n#> ")
+            told.append(subprocess.check_output(["bash", "-c", command], cwd=tmp_path, env=settings, text=True))
+            assert not expected or told[-1].splitlines() == expected
+    assert "FileNotFoundError" in "".join(told)
+    subprocess.run(
+        [sys.executable, "manage.py", "shell", "-c", "import shop.views; import later"],
+        cwd=tmp_path,
+        env=settings,
+        check=True,
+    )
+    with rqttl.connect(redis_url) as broker:
+        assert broker.queue("default/urgent").peek()[0].body == b'{"args": ["Dan"], "kwargs": {}}'
+        assert [broker.queue(name).stats().ready for name in ("mails", "default")] == [1, 0]
