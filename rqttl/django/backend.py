@@ -5,7 +5,7 @@ import os
 import secrets
 import sys
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from functools import cache, partial
 from importlib import import_module
@@ -29,14 +29,7 @@ backends = import_module(f"{tasks.__name__}.backends.base")
 
 #: The levels of a queue, as endings of names, with the least priority of each. Workers consume them in this order.
 LEVELS = {"/urgent": 50, "/high": 1, "": 0, "/low": -100}
-OPTIONS: dict[str, Any] = {
-    "url": None,
-    "namespace": "rqttl",
-    "queue_options": {},
-    "on_commit": True,
-    "ttl": None,
-    "results": None,
-}
+OPTIONS = {"url", "namespace", "queue_options", "on_commit", "ttl", "results"}
 #: Findings of the doctor that system checks show. `rqttl doctor` shows all.
 CHECKS = ("server", "role", "memory policy", "scripts", "rights")
 _TIMES = ("enqueued_at", "started_at", "finished_at", "last_attempted_at")
@@ -54,12 +47,7 @@ def change(result: Any, **values: object) -> None:
 
 
 class RqttlBackend(backends.BaseTaskBackend):  # type: ignore[name-defined]  # of either package
-    """Sends tasks to queues of rqttl. `manage.py rqttl_worker` runs them, at least once each.
-
-    `OPTIONS`: `url` and `namespace`, as of `rqttl.connect`; `queue_options`, as of `declare_queue`; `on_commit`: within
-    a transaction, send when it is committed (the default); `ttl`, for tasks that no worker has begun in that time;
-    `results`, the time for which results are kept, such as "1d". Without it there are none.
-    """
+    """Sends tasks to queues of rqttl. `manage.py rqttl_worker` runs them, at least once each."""
 
     supports_async_task = supports_defer = supports_priority = True
 
@@ -67,16 +55,15 @@ class RqttlBackend(backends.BaseTaskBackend):  # type: ignore[name-defined]  # o
         super().__init__(alias, params)
         #: The names of the queues, in the order of the settings.
         self.names = [*params.get("QUEUES", ["default"])]
-        self._given = given = {**OPTIONS, **self.options}
+        self._given = given = {**dict.fromkeys(OPTIONS), "namespace": "rqttl", "on_commit": True, **self.options}
         try:
-            if unknown := given.keys() - OPTIONS.keys():
-                raise rqttl.InvalidOption(f"unknown OPTIONS {sorted(unknown)}; there are {[*OPTIONS]}")
-            times = [None if given[name] is None else units.duration(given[name], name) for name in ("results", "ttl")]
+            if unknown := given.keys() - OPTIONS:
+                raise rqttl.InvalidOption(f"unknown OPTIONS {sorted(unknown)}; there are {sorted(OPTIONS)}")
+            self._kept, _ = (given[name] and units.duration(given[name], name) for name in ("results", "ttl"))
             for name in self.names:
                 QueueOptions.read(name, self._options_of(name))
         except rqttl.RqttlError as error:
             raise ImproperlyConfigured(f"TASKS[{alias!r}]: {error}") from error
-        self._kept = times[0]
         self.supports_get_result = bool(self._kept)
 
     @property
@@ -84,26 +71,23 @@ class RqttlBackend(backends.BaseTaskBackend):  # type: ignore[name-defined]  # o
         """The broker, which all threads of this process share."""
         return _connected(self._given["url"], namespace=self._given["namespace"])
 
-    def levels(self, names: Iterable[str]) -> list[str]:
-        """The queues of all levels, in the order in which workers consume them."""
-        return [name + level for level in LEVELS for name in names]
+    def _options_of(self, name: str) -> dict[str, Any]:
+        return {"max_deliveries": 10, "dead_letter": f"{name}/dead", **(self._given["queue_options"] or {})}
+
+    def levels(self, names: Iterable[str]) -> dict[str, str]:
+        """The queues of all levels, in the order in which workers consume them, with the names of their queues."""
+        return {name + level: name for level in LEVELS for name in names}
 
     def declare(self, names: Iterable[str], among: Container[str] | None = None) -> list[str]:
-        """Declare the queues of all levels, if they are `among` these. Returns a line for each that has other options.
-
-        Such a queue stays as it is, so that programs of two versions go on beside each other.
-        """
+        """Declare queues, if they are `among` these. Returns a line for each that has other options, and keeps them."""
         lines = []
-        for name, queue in [(name, name + level) for name in names for level in LEVELS]:
+        for queue, name in self.levels(names).items():
             try:
                 if among is None or queue in among:
                     self.broker.declare_queue(queue, **self._options_of(name))
             except rqttl.QueueMismatch as error:
                 lines.append(str(error))
         return lines
-
-    def _options_of(self, name: str) -> dict[str, Any]:
-        return {"max_deliveries": 10, "dead_letter": f"{name}/dead", **self._given["queue_options"]}
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
         """Send a task; within a transaction, unless `on_commit` is false, when it is committed."""
@@ -121,22 +105,17 @@ class RqttlBackend(backends.BaseTaskBackend):  # type: ignore[name-defined]  # o
         task, sent, due = result.task, timezone.now(), result.task.run_after
         if due is not None and timezone.is_naive(due):
             due = timezone.make_aware(due)
-        message = rqttl.Message(
-            json.dumps({"args": result.args, "kwargs": result.kwargs}, ensure_ascii=False).encode(),
-            ttl=self._given["ttl"],
-            headers={"task": task.module_path, "priority": task.priority, "sent": str(sent)},
-            id=result.id,
-            content_type="application/json",
-            deliver_at=due,
-        )
+        body = json.dumps({"args": result.args, "kwargs": result.kwargs}, ensure_ascii=False).encode()
+        headers = {"task": task.module_path, "priority": task.priority, "sent": str(sent)}
+        words = {"ttl": self._given["ttl"], "id": result.id, "content_type": "application/json", "deliver_at": due}
         queue = self.broker.queue(
             task.queue_name + next(end for end, least in LEVELS.items() if task.priority >= least)
         )
         try:
-            queue.enqueue(message)
+            queue.enqueue(body, headers=headers, **words)
         except rqttl.QueueNotFound:
             self.declare([task.queue_name])
-            queue.enqueue(message)
+            queue.enqueue(body, headers=headers, **words)
         change(result, enqueued_at=sent)
         self.keep(result, max(0, int((due - sent).total_seconds() * 1000)) if due else 0, only_new=True)
         signals.task_enqueued.send(type(self), task_result=result)
@@ -147,23 +126,20 @@ class RqttlBackend(backends.BaseTaskBackend):  # type: ignore[name-defined]  # o
         found = vars(sys.modules.get(module, json)).get(name)
         if not isinstance(found, tasks.base.Task):
             raise LookupError(f"no module that is loaded has a task {path!r}")
-        return replace(found, backend=self.alias, **sent)
+        return replace(found, **{**sent, "backend": self.alias})
 
     def new_result(self, task: Any, id: str, *, status: str = "READY", **known: Any) -> Any:
         """The result of a task that is ready, but for what is `known`."""
-        facts = {**dict.fromkeys(_TIMES), "errors": [], "worker_ids": [], **known}
-        return tasks.TaskResult(task=task, id=id, backend=self.alias, status=tasks.TaskResultStatus(status), **facts)
+        facts = {**dict.fromkeys(_TIMES), "errors": [], "worker_ids": [], **known, "backend": self.alias}
+        return tasks.TaskResult(task=task, id=id, status=tasks.TaskResultStatus(status), **facts)
 
     def keep(self, result: Any, longer: int = 0, *, only_new: bool = False) -> None:
         """Keep a result, if any are kept."""
-        if not self._kept:
-            return
-        task, value = result.task, result._return_value  # noqa: SLF001  # its property raises before the end
-        facts = {name: getattr(result, name) for name in (*_TIMES, "status", "args", "kwargs", "worker_ids")}
-        facts["errors"] = [(error.exception_class_path, error.traceback) for error in result.errors]
-        sent = {"queue_name": task.queue_name, "priority": task.priority, "run_after": task.run_after}
-        text = json.dumps({"task": task.module_path, "sent": sent, "facts": facts, "value": value}, default=str)
-        results.put(self.broker, result.id, text, self._kept + longer, only_new=only_new)
+        if self._kept:
+            facts = asdict(result)
+            facts["task"]["func"] = result.task.module_path
+            text = json.dumps(facts, default=str)
+            results.put(self.broker, result.id, text, self._kept + longer, only_new=only_new)
 
     def get_result(self, result_id: str) -> Any:
         """Read a result. Raises `TaskResultDoesNotExist`, also when its time is over."""
@@ -171,15 +147,15 @@ class RqttlBackend(backends.BaseTaskBackend):  # type: ignore[name-defined]  # o
             return super().get_result(result_id)
         discover()
         try:
-            stored = json.loads(results.get(self.broker, result_id) or "{}")
-            sent, facts = stored["sent"], stored["facts"]
-            for fields, names in ((sent, ["run_after"]), (facts, _TIMES)):
+            facts = json.loads(results.get(self.broker, result_id) or "{}")
+            task, value = facts.pop("task"), facts.pop("_return_value")
+            for fields, names in ((task, ["run_after"]), (facts, _TIMES)):
                 fields.update({name: datetime.fromisoformat(fields[name]) for name in names if fields[name]})
-            facts["errors"] = [tasks.base.TaskError(exception_class_path=p, traceback=t) for p, t in facts["errors"]]
-            result = self.new_result(self.find(stored["task"], **sent), result_id, **facts)
-        except (LookupError, tasks.exceptions.TaskException) as error:
+            facts["errors"] = [tasks.base.TaskError(**error) for error in facts["errors"]]
+            result = self.new_result(self.find(task.pop("func"), **task), **facts)
+        except (LookupError, TypeError, tasks.exceptions.TaskException) as error:  # also that of another Django
             raise tasks.exceptions.TaskResultDoesNotExist(result_id) from error
-        change(result, _return_value=stored["value"])
+        change(result, _return_value=value)
         return result
 
     def check(self, **_: Any) -> Iterator[Any]:
