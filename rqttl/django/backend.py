@@ -32,7 +32,9 @@ LEVELS = {"/urgent": 50, "/high": 1, "": 0, "/low": -100}
 OPTIONS = {"url", "namespace", "queue_options", "on_commit", "ttl", "results"}
 #: Findings of the doctor that system checks show. `rqttl doctor` shows all.
 CHECKS = ("server", "role", "memory policy", "scripts", "rights")
+_JSON = json.JSONEncoder(ensure_ascii=False).encode
 _TIMES = ("enqueued_at", "started_at", "finished_at", "last_attempted_at")
+_NEW = {**dict.fromkeys(_TIMES), "status": tasks.TaskResultStatus.READY}
 
 #: The broker of a process: Django makes a backend for each thread.
 _connected = cache(rqttl.connect)
@@ -92,7 +94,7 @@ class RqttlBackend(backends.BaseTaskBackend):  # type: ignore[name-defined]  # o
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
         """Send a task; within a transaction, unless `on_commit` is false, when it is committed."""
         self.validate_task(task)
-        result = self.new_result(task, secrets.token_hex(16), args=args, kwargs=kwargs)
+        result = self.new_result(task, id=secrets.token_hex(16), args=args, kwargs=kwargs)
         database = connections["default"]
         is_open = database.in_atomic_block or (database.connection is not None and not database.autocommit)
         if self._given["on_commit"] and is_open:
@@ -105,19 +107,19 @@ class RqttlBackend(backends.BaseTaskBackend):  # type: ignore[name-defined]  # o
         task, sent, due = result.task, timezone.now(), result.task.run_after
         if due is not None and timezone.is_naive(due):
             due = timezone.make_aware(due)
-        body = json.dumps({"args": result.args, "kwargs": result.kwargs}, ensure_ascii=False).encode()
-        headers = {"task": task.module_path, "priority": task.priority, "sent": str(sent)}
-        words = {"ttl": self._given["ttl"], "id": result.id, "content_type": "application/json", "deliver_at": due}
-        queue = self.broker.queue(
-            task.queue_name + next(end for end, least in LEVELS.items() if task.priority >= least)
-        )
+        level = next(level for level, least in LEVELS.items() if task.priority >= least) if task.priority else ""
+        body = _JSON({"args": result.args, "kwargs": result.kwargs, "sent": str(sent)}).encode()
+        words = {"id": result.id, "content_type": "application/json", "ttl": self._given["ttl"], "deliver_at": due}
+        words["headers"] = {"task": task.module_path, "priority": task.priority}
+        send = partial(self.broker.queue(task.queue_name + level).enqueue, body, **words)
         try:
-            queue.enqueue(body, headers=headers, **words)
+            send()
         except rqttl.QueueNotFound:
             self.declare([task.queue_name])
-            queue.enqueue(body, headers=headers, **words)
+            send()
         change(result, enqueued_at=sent)
-        self.keep(result, max(0, int((due - sent).total_seconds() * 1000)) if due else 0, only_new=True)
+        if self._kept:
+            self.keep(result, max(0, int((due - sent).total_seconds() * 1000)) if due else 0, only_new=True)
         signals.task_enqueued.send(type(self), task_result=result)
 
     def find(self, path: object, **sent: Any) -> Any:
@@ -128,16 +130,18 @@ class RqttlBackend(backends.BaseTaskBackend):  # type: ignore[name-defined]  # o
             raise LookupError(f"no module that is loaded has a task {path!r}")
         return replace(found, **{**sent, "backend": self.alias})
 
-    def new_result(self, task: Any, id: str, *, status: str = "READY", **known: Any) -> Any:
+    def new_result(self, task: Any, **known: Any) -> Any:
         """The result of a task that is ready, but for what is `known`."""
-        facts = {**dict.fromkeys(_TIMES), "errors": [], "worker_ids": [], **known, "backend": self.alias}
-        return tasks.TaskResult(task=task, id=id, status=tasks.TaskResultStatus(status), **facts)
+        return tasks.TaskResult(
+            **{**_NEW, "errors": [], "worker_ids": [], **known, "task": task, "backend": self.alias}
+        )
 
     def keep(self, result: Any, longer: int = 0, *, only_new: bool = False) -> None:
         """Keep a result, if any are kept."""
         if self._kept:
-            facts = asdict(result)
-            facts["task"]["func"] = result.task.module_path
+            facts = {name: getattr(result, name) for name in result.__dataclass_fields__}
+            facts["task"] = {name: getattr(result.task, name) for name in ("queue_name", "priority", "run_after")}
+            facts["task"]["func"], facts["errors"] = result.task.module_path, list(map(asdict, result.errors))
             text = json.dumps(facts, default=str)
             results.put(self.broker, result.id, text, self._kept + longer, only_new=only_new)
 
@@ -152,6 +156,7 @@ class RqttlBackend(backends.BaseTaskBackend):  # type: ignore[name-defined]  # o
             for fields, names in ((task, ["run_after"]), (facts, _TIMES)):
                 fields.update({name: datetime.fromisoformat(fields[name]) for name in names if fields[name]})
             facts["errors"] = [tasks.base.TaskError(**error) for error in facts["errors"]]
+            facts["status"] = tasks.TaskResultStatus(facts["status"])
             result = self.new_result(self.find(task.pop("func"), **task), **facts)
         except (LookupError, TypeError, tasks.exceptions.TaskException) as error:  # also that of another Django
             raise tasks.exceptions.TaskResultDoesNotExist(result_id) from error

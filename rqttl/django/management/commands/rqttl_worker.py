@@ -94,8 +94,8 @@ def _begin(delivery: Delivery) -> tuple[Any, list[Any]]:
         content, headers, queue = json.loads(delivery.body), delivery.headers, delivery.queue
         sent = {"queue_name": backend.levels(backend.names).get(queue, queue), "priority": headers["priority"]}
         known = {"args": [*content["args"]], "kwargs": {**content["kwargs"]}}
-        at = datetime.fromisoformat(str(headers["sent"]))
-        result = backend.new_result(backend.find(headers["task"], **sent), delivery.id, **known, enqueued_at=at)
+        at = datetime.fromisoformat(str(content["sent"]))
+        result = backend.new_result(backend.find(headers["task"], **sent), id=delivery.id, **known, enqueued_at=at)
     except (LookupError, TypeError, ValueError, RecursionError, tasks.exceptions.TaskException) as error:
         raise Reject(f"no task: {type(error).__name__}: {error}") from error
     before = None
