@@ -286,8 +286,8 @@ class Sampler:
         stats = ask("stats", lambda: self._broker.stats(part, sweep=False))
         if stats is None:
             return new
-        # the options of each queue once a minute, or once a round that takes longer
-        turns = max(1, int(MINUTE / PAUSE) * self._most // max(self._most, len(names)))
+        # the options of each queue once a minute, or in each second round if that takes longer
+        turns = max(2, int(MINUTE / PAUSE) * self._most // max(self._most, len(names)))
         due = [name for i, name in enumerate(stats) if name not in old.queues or (i + self._round) % turns == 0]
         options = ask("options", lambda: self._broker.options(due)) or {}
         fresh = {name: _row(name, old.queues.get(name), one, at, options.get(name)) for name, one in stats.items()}
@@ -327,7 +327,7 @@ class Sampler:
 
     def _ordered(self, names: Sequence[str], queues: Mapping[str, QueueRow]) -> Mapping[str, Sequence[str]]:
         """All orders anew; where there are many queues, one of them at a tick, and not at each."""
-        old, rest = self.sample.orders, len(names) // (20 * self._most)
+        old, rest = self.sample.orders, len(names) // (10 * self._most)
         if old and self.sample.number % (1 + rest):
             return old
         names, made = [name for name in names if name in queues], dict[str, Sequence[str]]()

@@ -49,7 +49,8 @@ def dashboard(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
             table.row(f"memory of a dashboard of {queues:,} queues, MB", mb, f"<= {most}")
         if longest_round:
             note = f"here and now {wall:.2f} s on the wall"
-            table.row(f"longest tick of {queues:,} queues, s of the processor", longest, "<= 0.3", note)
+            goal = "<= 0.3" if queues == 20_000 else "<= 0.6"
+            table.row(f"longest tick of {queues:,} queues, s of the processor", longest, goal, note)
             table.row(f"a round of {queues:,} queues with such ticks, s", seconds, f"<= {longest_round}")
     table.row("/queues of 1,000, ms of the processor", pages[0], "<= 20")
     table.row("/queues of 100,000 / of 1,000", pages[-1] / pages[0], "<= 1.5")
