@@ -148,6 +148,10 @@ class Dashboard:
         """The broker of pages, which do not wait for a node that is away."""
         return fail_fast(self.broker)
 
+    def shows(self, queue: str) -> bool:
+        """True for a queue of those that this dashboard shows."""
+        return fnmatchcase(queue, self.queues)
+
 
 @dataclass(frozen=True)
 class Visit:
@@ -171,7 +175,7 @@ class Visit:
     def queue(self, name: str = "name") -> Queue:
         """The queue that a value of the query names. Raises `QueueNotFound` for one that this dashboard hides."""
         handle = self.dashboard.looking.queue(self.needed(name))
-        if not fnmatchcase(handle.name, self.dashboard.queues):
+        if not self.dashboard.shows(handle.name):
             raise QueueNotFound(handle.name)
         return handle
 

@@ -218,8 +218,13 @@ def test_pages_cost_redis_little(filled: Broker, client: redis.Redis, visiting: 
 def test_what_is_hidden_is_nowhere(filled: Broker, visiting: Visiting) -> None:
     pages = visiting(bodies=False, queues="orders*")
 
-    for path in [*MEMORY, *QUEUE, MESSAGE[0], "/message?queue=orders/dead&id=order-0", "/queue?name=orders/dead"]:
-        assert not re.search("no such|&lt;b|europe", pages.get(path).text), path
+    filled.queue("news/europe").enqueue(b"x", id="europe-1")
+    with filled.queue("news/europe").consume() as deliveries:
+        next(deliveries)
+        until(filled.queue("news/europe").consumers)
+        for path in [*MEMORY, *QUEUE, MESSAGE[0], "/message?queue=orders/dead&id=order-0", "/queue?name=orders/dead"]:
+            assert not re.search("no such|&lt;b|europe", pages.get(path).text), path
+        assert "consumer" in look(pages, "/workers").words
     assert "hides the bodies" in look(pages, MESSAGE[1], 403).words
     assert "does not exist" in look(pages, "/queue?name=news", 404).words
     assert "/queue?name=orders" in look(pages, "/queue?name=ordrs", 404).links
