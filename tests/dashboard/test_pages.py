@@ -201,6 +201,18 @@ def test_what_needs_attention_is_said_with_the_command_that_mends_it(broker: Bro
         assert "no reaper runs: oldest due work waits" in look(visiting(), path).words
 
 
+def test_pages_say_where_messages_go_on_and_who_runs_another_version(
+    filled: Broker, client: redis.Redis, pages: TestClient
+) -> None:
+    roster, [entry] = "rqttl:workers{rqttl}", map(json.loads, client.hvals("rqttl:workers{rqttl}"))
+    for name, version in {"a": entry["version"], "b": "0.0.9"}.items():
+        client.hset(roster, name, json.dumps({**entry, "version": version}))
+
+    assert f"0.0.9, others run {entry['version']}" in look(pages, "/workers").words
+    assert ["news/europe", "orders.eu.#"] in look(pages, "/queue?name=news").rows
+    assert ["forwards", "messages go on to orders"] in look(pages, "/queue?name=old").facts
+
+
 def test_pages_cost_redis_little(filled: Broker, client: redis.Redis, visiting: Visiting, monkeypatch: Any) -> None:
     monkeypatch.setattr("rqttl.dashboard.sampler.PAUSE", 3_600)  # no tick but the first one
     pages, [message] = visiting(), filled.queue("orders").messages("order-5")
