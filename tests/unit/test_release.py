@@ -49,6 +49,7 @@ def test_with_an_address_links_lead_to_the_files_of_the_tag_and_badges_and_urls_
     wanted = [files + target for _, target in LINK.findall(README) if "://" not in target and ".png" not in target]
     assert [target for _, target in LINK.findall(page) if target.startswith(files)] == wanted != []
     assert [target for _, target in LINK.findall(page) if "://" not in target] == []
+    assert re.findall(r"!\[[^\]]+\]\((\S+)\)\n\n", page)[-1].startswith(f"{ADDRESS}/raw/v1.2.3/docs/")
     assert f"\n\n[![tests]({ADDRESS}/actions/workflows/ci.yml/badge.svg)]" in page
     assert "https://api.scorecard.dev/projects/github.example/shop/rqttl/badge" in page
     assert set(metadata.urls(ADDRESS, "1.2.3")) == {"Source", "Documentation", "Changelog", "Issues"}

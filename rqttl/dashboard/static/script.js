@@ -32,7 +32,7 @@
       return;
     }
     const row = [...fresh.querySelectorAll("[data-queue]")].find((one) => one.dataset.queue === list.dataset.of);
-    const more = row?.dataset.enqueued - list.dataset.new;
+    const more = row?.dataset.new - list.dataset.new;
     if (!(more > 0)) return;
     const link = document.createElement("a");
     link.href = location.pathname + location.search;

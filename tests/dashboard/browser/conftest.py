@@ -1,8 +1,4 @@
-"""The dashboard as people meet it: served by uvicorn, in the Chromium of this machine.
-
-Without Chromium tests fail. No page may say anything on the console, or ask another server for anything: that fails
-each test.
-"""
+"""The dashboard as people meet it: served by uvicorn, in the Chromium of this machine."""
 
 import shutil
 import threading
@@ -12,7 +8,7 @@ from typing import Any
 
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 from rqttl import Broker, Message
 from rqttl.dashboard import app
@@ -20,9 +16,10 @@ from tests.ports import free_port
 from tests.waiting import PATIENCE, until
 
 Opened = Callable[..., Page]
-#: Windows without JavaScript, and of a telephone.
 PLAIN: dict[str, Any] = {"java_script_enabled": False}
 PHONE: dict[str, Any] = {"viewport": {"width": 360, "height": 720}, "has_touch": True}
+ERRORS = {"ValueError: item {} not found": 12, "TimeoutError: no answer within 30 s": 5, "no such address": 2}
+expect.set_options(timeout=60_000)  # a test waits for what it expects
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +34,10 @@ def browser() -> Iterator[Browser]:
 
 
 @contextmanager
-def served(broker: Broker, **options: Any) -> Iterator[str]:
-    """A dashboard that a thread serves. Gives its address."""
+def served(application: Any) -> Iterator[str]:
+    """An application that a thread serves. Gives its address."""
     port = free_port()
-    application = app(broker, **{"may": lambda _: "act", **options})
-    config = uvicorn.Config(application, "127.0.0.1", port, loop="asyncio", http="h11", ws="none", log_config=None)
+    config = uvicorn.Config(application, port=port, loop="asyncio", http="h11", ws="none", log_config=None)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -51,58 +47,27 @@ def served(broker: Broker, **options: Any) -> Iterator[str]:
     thread.join(PATIENCE)
 
 
-def listen(page: Page, address: str, said: list[str]) -> None:
-    """Note what a page says on the console, and what it asks of others."""
-
-    def hear(message: ConsoleMessage) -> None:
-        # Chromium tells each answer that is an error; a test looks at those of pages itself
-        if not message.text.startswith("Failed to load resource") or "/static/" in message.location["url"]:
-            said.append(message.text)
-
-    def see(request: Request) -> None:
-        if not request.url.startswith(address):
-            said.append(request.url)
-
-    page.on("console", hear)
-    page.on("request", see)
-    page.on("pageerror", lambda error: said.append(str(error)))
-
-
 @pytest.fixture
-def address(broker: Broker) -> Iterator[str]:
-    with served(broker) as address:
-        yield address
-
-
-@pytest.fixture
-def opened(browser: Browser, address: str) -> Iterator[Opened]:
-    """`opened("/queues", java_script_enabled=False)`: a page of a new window, which takes options of playwright."""
+def opened(browser: Browser, broker: Broker) -> Iterator[Opened]:
+    """`opened("/queues", **PLAIN)`: a page of a new window. None may say anything on the console, or ask others."""
     said: list[str] = []
     with ExitStack() as stack:
+        address = stack.enter_context(served(app(broker, may=lambda _: "act")))
+
+        def hear(message: ConsoleMessage) -> None:  # Chromium tells each answer that is an error; tests look at pages
+            if "Failed to load" not in message.text or "/static/" in message.location["url"]:
+                said.append(message.text)
 
         def make(path: str = "/", **options: Any) -> Page:
-            window = stack.enter_context(browser.new_context(base_url=address, **options))
-            window.set_default_timeout(30_000)
-            page = window.new_page()
-            listen(page, address, said)
+            page = stack.enter_context(browser.new_context(base_url=address, **options)).new_page()
+            page.on("console", hear)
+            page.on("request", lambda one: said.extend([one.url] if not one.url.startswith(address) else []))
+            page.on("pageerror", lambda error: said.append(str(error)))
             page.goto(path)
             return page
 
         yield make
     assert said == []
-
-
-@pytest.fixture
-def page(opened: Opened) -> Page:
-    return opened()
-
-
-#: Errors of letters, and how many have each.
-ERRORS = {
-    "ValueError: item {} not found": 12,
-    "TimeoutError: no answer of the bank within 30 s": 5,
-    "no such address": 2,
-}
 
 
 @pytest.fixture
@@ -114,10 +79,9 @@ def shop(broker: Broker) -> Broker:
     for delivery, reason in zip(orders.receive_many(19), reasons, strict=True):
         delivery.reject(reason)
     orders.enqueue_many([Message({"item": n, "size": "large"}, headers={"region": "eu"}) for n in range(60)])
-    [late, _, _] = orders.receive_many(3)
-    late.nack(delay="5m", description="the bank is closed")
+    orders.receive_many(3)[0].nack(delay="5m", description="the bank is closed")
     orders.enqueue({"item": 7}, delay="1h", id="tomorrow")
     broker.declare_queue("mails", paused=True).enqueue_many(["hello"] * 8)
-    broker.declare_queue("mails/bounced")
+    broker.declare_queue("bounced")
     broker.set_policy("short", "mails", {"message-ttl": "2h"})
     return broker
