@@ -8,6 +8,7 @@ import secrets
 from bisect import bisect
 from collections.abc import AsyncIterator, Callable, MutableMapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl
@@ -137,8 +138,10 @@ class _WithHeaders:
 async def _answer(dashboard: Dashboard, handler: Handler, request: Request, *, live: bool = False) -> Response:
     """Let a handler answer, in a thread, and explain what it raises."""
     visitor, near, path = Visitor("", "", acts=False), None, text.escape(request.scope["path"])
+    told = _silent(dashboard)
     try:
         visitor = await dashboard.access.visitor(request)
+        told = {}
         if len(request.scope["query_string"]) > LONGEST_QUERY:
             raise Trouble(414, f"the address of a page has at most {LONGEST_QUERY:,} bytes after its question mark")
         if request.method == "POST" and not visitor.acts:
@@ -164,9 +167,14 @@ async def _answer(dashboard: Dashboard, handler: Handler, request: Request, *, l
         number = secrets.token_hex(4)
         logger.exception("page %s failed, id %s", path, number)
         status, message, headers = 500, f"this page failed; the log has the reason under the id {number}", {}
-    page = Visit(dashboard, request, visitor).page("error.html", title=message, status=status, near=near)
+    page = Visit(dashboard, request, visitor).page("error.html", title=message, status=status, near=near, **told)
     page.headers.update(headers)
     return page
+
+
+def _silent(dashboard: Dashboard) -> dict[str, Any]:
+    """What a page for strangers has in place of the sample: its troubles name servers."""
+    return {"sample": replace(dashboard.sampler.sample, troubles=())}
 
 
 #: Tells the samples of this process from those of an earlier one.
@@ -224,7 +232,8 @@ async def _refusal(dashboard: Dashboard, request: Request, error: Exception) -> 
     status = error.status_code if isinstance(error, HTTPException) else 500
     words = {404: "there is no such page", 405: "this address takes another method"}
     visit = Visit(dashboard, request, Visitor("", "", acts=False))
-    return visit.page("error.html", title=words.get(status, "this request was refused"), status=status)
+    title = words.get(status, "this request was refused")
+    return visit.page("error.html", title=title, status=status, **_silent(dashboard))
 
 
 async def _file(name: str, request: Request) -> Response:
