@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from rqttl.metrics import QUEUES, REAPER, WORKER
+from tests.cli import tree
 from tests.repository import ROOT
 
 pytestmark = pytest.mark.once
@@ -132,3 +133,23 @@ def test_units_and_manifests_serve_metrics_at_the_port_that_prometheus_scrapes(j
         probe.get("httpGet", probe.get("tcpSocket"))["port"] for key, probe in container.items() if "Probe" in key
     ]
     assert {*probed} == {served["name"]}
+
+
+def test_the_unit_and_the_manifest_of_the_dashboard_let_only_users_in_and_are_probed_where_it_listens() -> None:
+    folder = ALERTS.parents[1]
+    [line] = re.findall(
+        r"^ExecStart=/opt/rqttl/bin/(.*)$", (folder / "rqttl-dashboard.service").read_text(), re.MULTILINE
+    )
+    deployment, service = yaml.safe_load_all((folder / "kubernetes/dashboard.yaml").read_text())
+    pod = deployment["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+
+    for words in (line.split(), container["command"] + container["args"]):
+        (name,), context = tree.parse(words)
+        assert (name, bool(context.params["users"])) == ("dashboard", True)
+        assert context.params["listen"].endswith(":9470")
+    assert container["ports"] == [{"name": "http", "containerPort": 9470}]
+    probes = [container[f"{kind}Probe"]["httpGet"] for kind in ("liveness", "readiness")]
+    assert probes == [{"path": "/livez", "port": "http"}] * 2  # a page with the last figures helps while Redis is away
+    assert [port["targetPort"] for port in service["spec"]["ports"]] == ["http"]
+    assert container["volumeMounts"][0]["name"] == pod["volumes"][0]["name"]
