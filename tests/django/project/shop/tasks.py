@@ -1,12 +1,13 @@
-"""Tasks of the tests. They append lines to `notes` in the working folder."""
+"""Tasks that append lines to `notes` in the working folder, and a view that sends some."""
 
-import asyncio
 import os
 import signal
 from pathlib import Path
 from typing import Any
 
 from django.db import connection
+from django.http import HttpResponse
+from django.urls import path
 
 import rqttl
 from rqttl.django.backend import tasks
@@ -25,7 +26,6 @@ def add(*numbers: int, **named: int) -> int:
 
 @tasks.task(queue_name="mails")
 async def aadd(*numbers: int) -> int:
-    await asyncio.sleep(0)
     note("aadd", *numbers)
     return sum(numbers)
 
@@ -37,20 +37,21 @@ def fails(context: Any, *outcomes: str) -> Any:
     note(context.attempt, len(result.worker_ids), len(result.errors), result.status.value, outcome)
     if outcome == "dies":
         os.kill(os.getpid(), signal.SIGKILL)
-    if outcome == "object":
-        return object()
-    if outcome != "done":
+    if outcome not in {"done", "object"}:
         raise getattr(rqttl, outcome, ValueError)
-    return outcome
+    return outcome if outcome == "done" else object()
 
 
 @tasks.task
 def closes() -> None:
     """Use the database, and leave a connection that the server has closed."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT 1")
+    connection.cursor().execute("SELECT 1").close()
     connection.connection.close()
 
 
-def plain() -> None:
-    note("plain")
+async def send(_: object) -> Any:
+    one, other = await add.aenqueue(1, 2), await aadd.aenqueue(3, 4)
+    return HttpResponse(f"{one.id} {other.id}")
+
+
+urlpatterns = [path("send", send)]

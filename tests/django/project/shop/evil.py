@@ -1,3 +1,0 @@
-from shop.tasks import note
-
-note("evil is imported")
