@@ -20,7 +20,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError
 from django.db import transaction
 from django.utils import timezone
-from shop.tasks import aadd, add, closes, fails
+from shop.tasks import LOOPS, aadd, add, closes, fails
 
 import rqttl
 from rqttl.django import backend as api
@@ -31,11 +31,13 @@ from tests.waiting import until
 
 @pytest.mark.parametrize("how", [{}, {"threads": 4}, {"asyncio": 4}], ids=str)
 def test_coroutines_and_plain_tasks_run_in_threads_and_in_an_event_loop(tasks: Any, work: Any, how: Any) -> None:
+    LOOPS.clear()
     assert tasks(results="1d").supports_async_task
     sent = [add.enqueue(1, two=2), aadd.enqueue(3), asyncio.run(add.aenqueue(4)), asyncio.run(aadd.aenqueue(5))]
 
     assert sorted(work(**how)) == ["aadd 3", "aadd 5", "add 1 ('two', 2)", "add 4"]
     assert [result.refresh() or result.return_value for result in sent] == [3, 3, 4, 5]
+    assert len(LOOPS) == (1 if "asyncio" in how else 2)
 
 
 def test_a_view_under_asgi_sends(tasks: Any, work: Any) -> None:
@@ -108,6 +110,7 @@ def test_a_task_that_fails_runs_again_until_its_last_attempt(
     result = fails.get_result(sent.id)
     assert (result.status, result.attempts, len(result.errors)) == (status, int(attempts[-1]), errors)
     assert result.enqueued_at == sent.enqueued_at <= result.started_at <= result.last_attempted_at <= result.finished_at
+    assert (result.started_at < result.last_attempted_at) is (len(outcomes) > 1)
     assert {error.exception_class for error in result.errors} <= {ValueError, rqttl.Retry, rqttl.Reject}
     assert seen == ["enqueued READY", *["started RUNNING"] * len(outcomes), f"finished {status}"]
     assert ("default/dead" in backend.broker.queues()) is (status == "FAILED")
@@ -138,6 +141,13 @@ def test_results_have_a_time_and_each_takes_one_call_of_redis(tasks: Any, work: 
     for id in (sent.id, "7", "", "}", "a b", "*"):
         with pytest.raises(api.tasks.exceptions.TaskResultDoesNotExist):
             backend.get_result(id)
+
+
+def test_the_result_of_a_task_that_is_done_at_once_stays(tasks: Any, work: Any, monkeypatch: Any) -> None:
+    backend, enqueue = tasks(results="1h"), rqttl.Queue.enqueue
+    monkeypatch.setattr(rqttl.Queue, "enqueue", lambda *a, **words: (enqueue(*a, **words), work())[0])
+
+    assert backend.get_result(add.enqueue(1).id).return_value == 1
 
 
 def test_a_transaction_that_is_rolled_back_sends_nothing(tasks: Any, work: Any) -> None:

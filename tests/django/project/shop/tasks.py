@@ -1,5 +1,6 @@
 """Tasks that append lines to `notes` in the working folder, and a view that sends some."""
 
+import asyncio
 import os
 import signal
 from pathlib import Path
@@ -11,6 +12,8 @@ from django.urls import path
 
 import rqttl
 from rqttl.django.backend import tasks
+
+LOOPS = set[asyncio.AbstractEventLoop]()
 
 
 def note(*words: object) -> None:
@@ -27,6 +30,7 @@ def add(*numbers: int, **named: int) -> int:
 @tasks.task(queue_name="mails")
 async def aadd(*numbers: int) -> int:
     note("aadd", *numbers)
+    LOOPS.add(asyncio.get_running_loop())
     return sum(numbers)
 
 
