@@ -12,7 +12,7 @@ from pathlib import Path
 import griffe
 
 #: The modules whose `__all__` is what a user may rely on.
-PUBLIC = ("rqttl", "rqttl.metrics", "rqttl.telemetry", "rqttl.testing", "spark_connectors")
+PUBLIC = ("rqttl", "rqttl.celery", "rqttl.metrics", "rqttl.telemetry", "rqttl.testing", "spark_connectors")
 
 
 def modules(folder: str) -> griffe.ModulesCollection:

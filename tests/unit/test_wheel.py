@@ -111,7 +111,8 @@ def test_the_wheel_requires_five_packages(wheel: Path) -> None:
     assert sorted(required) == ["click", "google-re2", "msgpack", "redis", "rich"]
     extras = set(re.findall(r"^Provides-Extra: (.*)$", metadata, re.MULTILINE))
     assert extras == {
-        *("dashboard", "demo", "dev", "django", "embedded", "import", "metrics", "otel", "spark", "testing", "yaml")
+        *("celery", "dashboard", "demo", "dev", "django", "embedded", "import", "metrics", "otel", "spark", "testing"),
+        "yaml",
     }
 
 

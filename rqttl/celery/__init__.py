@@ -1,0 +1,41 @@
+"""Celery and kombu on rqttl: `broker_transport = "rqttl.celery:Transport"`, with `broker_url = "redis://…"`.
+
+Where this module is imported, URLs may name the transport, too: `rqttl://…`, `rqttl+redis+sentinel://…`. It needs the
+extra `rqttl[celery]`, and `import rqttl` does not load it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from kombu.transport import TRANSPORT_ALIASES
+
+from rqttl.celery.transport import Transport
+from rqttl.types import Duration
+
+__all__ = ["Transport", "cancel", "reschedule"]
+
+TRANSPORT_ALIASES["rqttl"] = "rqttl.celery:Transport"
+
+
+def cancel(app: Any, task_id: str, queue: str = "celery") -> int:
+    """Remove a task that waits in `queue` for its `eta` or `countdown`. Returns 0 if it does not wait any more.
+
+    A revocation is in the memory of workers only; this acts in Redis.
+    """
+    with app.connection_for_write() as connection:
+        channel = connection.default_channel
+        return sum(channel.connection.broker.queue(name).cancel(task_id) for name in channel.parts(queue))
+
+
+def reschedule(
+    app: Any, task_id: str, queue: str = "celery", *, countdown: Duration | None = None, eta: datetime | None = None
+) -> int:
+    """Give a task that waits in `queue` for its time another one: in `countdown`, such as `"10m"`, or at `eta`.
+
+    Returns 0 if it does not wait any more.
+    """
+    with app.connection_for_write() as connection:
+        channel, time = connection.default_channel, {"delay": countdown, "deliver_at": eta}
+        return sum(channel.connection.broker.queue(name).reschedule(task_id, **time) for name in channel.parts(queue))
