@@ -30,7 +30,7 @@ backends = import_module(f"{tasks.__name__}.backends.base")
 #: The levels of a queue, as endings of names, with the least priority of each. Workers consume them in this order.
 LEVELS = {"/urgent": 50, "/high": 1, "": 0, "/low": -100}
 OPTIONS = {"url", "namespace", "queue_options", "on_commit", "ttl", "results"}
-#: Findings of the doctor that system checks show. `rqttl doctor` shows all.
+#: Problems that system checks show, before each `manage.py`. `rqttl doctor` shows all, and warnings.
 CHECKS = ("server", "role", "memory policy", "scripts", "rights")
 _JSON = json.JSONEncoder(ensure_ascii=False).encode
 _TIMES = ("enqueued_at", "started_at", "finished_at", "last_attempted_at")
@@ -172,7 +172,7 @@ class RqttlBackend(backends.BaseTaskBackend):  # type: ignore[name-defined]  # o
         try:
             there = self.broker.options(self.levels(self.names))
             found = [(line, "") for line in self.declare(self.names, there)]
-            seen = [one for one in examine(self.broker, [*there]) if one.level != "ok" and one.check in CHECKS]
+            seen = [one for one in examine(self.broker, [*there]) if one.level == "problem" and one.check in CHECKS]
             found += [(f"{one.check}: {one.result}", one.advice) for one in seen]
         except (*TEMPORARY, rqttl.RqttlError) as error:
             found = [(f"Redis cannot be asked: {error}", "`rqttl doctor` says more")]
