@@ -46,16 +46,16 @@ class Plan:
 
 
 def answer(make: Callable[[Visit], Plan], visit: Visit) -> Response:
-    """The page with the dry run of a form; for a confirmed one, the outcome."""
-    plan, fields = make(visit), dict(visit.fields)
+    """The page with the dry run of a form, also where the name was mistyped; for a confirmed one, the outcome."""
+    plan = make(visit)
     title, id, typed = f"{plan.verb.capitalize()} {plan.of}{plan.queue}", given(visit, "confirm"), given(visit, "typed")
     command = shlex.join(["rqttl", *plan.command.split(), plan.queue, *plan.flags, *plan.rest])
     page = partial(visit.page, "action.html", command=command, plan=plan)
-    if not id:
-        return page(title=f"{title}?", lines=plan.look(), fields=fields | plan.kept, id=secrets.token_urlsafe(16))
-    if plan.typed and typed != plan.typed:
-        got = text.format_value(typed)
-        raise Trouble(400, f"typed: expected the name {plan.typed!r}, got {got}: nothing was done")
+    if not id or (plan.typed and typed != plan.typed):
+        got = f"typed: expected the name {plan.typed!r}, got {text.format_value(typed)}: nothing was done"
+        fields = {name: value for name, value in visit.fields.items() if name not in ("confirm", "typed")} | plan.kept
+        lines, status = [got] * bool(id) + plan.look(), 400 if id else 200
+        return page(title=f"{title}?", lines=lines, fields=fields, id=secrets.token_urlsafe(16), status=status)
     outcome = visit.dashboard.outcomes.once(f"{title} {id[:99]}", partial(_carry_out, visit, plan))
     return page(title=title, lines=[outcome], id="") if outcome else RedirectResponse(visit.link("/jobs"), 303)
 
