@@ -81,6 +81,18 @@ def guarded(broker: Broker, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
         visitor.close()
 
 
+@contextmanager
+def serving(*given: str, first: str = "") -> Iterator[str]:
+    """`rqttl dashboard` as a process; the address at which it listens."""
+    words = command("dashboard", "--listen", "127.0.0.1:0", *given, first=first)
+    with subprocess.Popen(words, env=environment(), stderr=subprocess.PIPE, text=True) as process:
+        try:
+            places = (re.search(r"http://([0-9.:]+)/", line) for line in process.stderr or ())
+            yield next(place[1] for place in places if place)
+        finally:
+            process.terminate()
+
+
 def asked(path: str, **more: object) -> str:
     return f"{path}?{urlencode({**ASKED, **more})}"
 
@@ -224,16 +236,12 @@ def test_a_form_that_comes_too_slowly_ends(guarded: TestClient, monkeypatch: pyt
 @pytest.mark.slow
 @pytest.mark.parametrize("start", [b"", b"GET / HTTP/1.1\r\nHost:", b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\nGET"])
 def test_a_connection_without_a_whole_request_ends(redis_url: str, start: bytes) -> None:
-    first = "import rqttl.cli.dashboard as one; one.PATIENCE = 0.2"
-    words = command("dashboard", "--listen", "127.0.0.1:0", "--url", redis_url, first=first)
-    with subprocess.Popen(words, env=environment(), stderr=subprocess.PIPE, text=True) as process:
-        port = re.search(r":(\d+)/", process.stderr.readline() if process.stderr else "")
-        assert port
-        with socket.create_connection(("127.0.0.1", int(port[1])), PATIENCE) as slow:
+    with serving("--url", redis_url, first="import rqttl.cli.dashboard as one; one.PATIENCE = 0.2") as place:
+        host, _, port = place.partition(":")
+        with socket.create_connection((host, int(port)), PATIENCE) as slow:
             slow.sendall(start)
             while slow.recv(4096):
                 pass
-        process.terminate()
 
 
 STRANGE: list[dict[str, str]] = [
