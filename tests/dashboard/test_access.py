@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import hashlib
-from concurrent.futures import Future
 from ipaddress import ip_network
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +13,6 @@ from starlette.requests import Request
 from rqttl.dashboard import access, users
 from rqttl.dashboard.access import Access, ByHost, ByUsers, Denied, Visitor
 from rqttl.dashboard.users import read_users, user_line
-from rqttl.errors import InvalidInput
 
 pytestmark = pytest.mark.once
 
@@ -161,20 +159,6 @@ def test_ten_failures_a_minute_close_the_door_for_an_address(
     assert visit(two, ADA) == [("ada", "act")]
 
 
-def test_only_so_many_passwords_wait(two: ByUsers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(two._threads, "submit", lambda *_: Future())
-    guesses = [request(client=f"192.0.2.{i}", authorization=basic("ada", str(i))) for i in range(access.WAITING + 3)]
-
-    async def ask() -> list[object]:
-        tasks = [asyncio.ensure_future(two.visitor(one)) for one in guesses]
-        done, waiting = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in waiting:
-            task.cancel()
-        return [task.exception() for task in done]
-
-    assert [getattr(one, "status", 0) for one in asyncio.run(ask())] == [503] * 3
-
-
 def test_where_anybody_looks_a_name_is_asked_to_act(two: ByUsers) -> None:
     two.anybody, act = True, request("POST")
 
@@ -191,24 +175,6 @@ def test_a_proxy_names_its_user(client: str, user: str, right: str) -> None:
     assert visit(of, request(client=client, x_user=user)) == [(user, right)]
     of.act = False
     assert visit(of, request(client=client, x_user=user)) == [(user, "look")]
-
-
-def test_a_line_holds_no_password_and_each_has_its_own_salt() -> None:
-    lines = [user_line("ada", "hunter2", acts=True), user_line("bob", "hunter2", acts=False)]
-
-    assert "hunter2" not in str(lines)
-    assert len({line.partition("scrypt$")[2] for line in lines}) == 2
-    people = read_users("\n".join(lines)).items()
-    assert [(name, one.acts, one.has("hunter2"), one.has("hunter")) for name, one in people] == [
-        ("ada", True, True, False),
-        ("bob", False, True, False),
-    ]
-
-
-@pytest.mark.parametrize("name, password", [("", "x"), ("a:b", "x"), ("a b", "x"), ("a" * 65, "x"), ("a", "")])
-def test_a_name_that_no_line_can_have_is_refused(name: str, password: str) -> None:
-    with pytest.raises(InvalidInput, match="user: expected"):
-        user_line(name, password, acts=True)
 
 
 @pytest.mark.parametrize("more", ["", "bob:root:x", "ada:act:scrypt$" + "0" * 32 + "$" + "0" * 64])

@@ -2,7 +2,8 @@
 
 import html
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import closing
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -12,6 +13,8 @@ from urllib.parse import parse_qsl
 
 import httpx2
 import pytest
+from django.conf import settings
+from django.core.asgi import get_asgi_application
 from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -28,37 +31,31 @@ from tests.dashboard.test_attacks import fill, serving
 
 pytestmark = pytest.mark.once
 
-
 #: Pages to come, which the menu has already.
 LATER = {"/policies", "/explain", "/doctor", "/nodes"} - {*LIVE, *LOOKS}
 
 
-def walk(client: Any, base: str) -> set[str]:
-    """Follow the links of all pages, one for each page and set of names in its query. Returns the paths."""
+def walk(client: Any, base: str) -> None:
+    """Follow the links of all pages, one for each page and set of names in its query."""
     seen: set[tuple[str, ...]] = set()
     todo = [f"{base}/"]
     while todo:
-        address = todo.pop()
-        path, _, query = address.partition("?")
+        path, _, query = (address := todo.pop()).partition("?")
         if (kind := (path, *sorted(name for name, _ in parse_qsl(query)))) in seen:
             continue
         seen.add(kind)
         answer = client.get(address)
         assert answer.status_code == 200 or path.removeprefix(base) in LATER, address
-        for tag, attributes in re.findall(
-            r"<(\w+)([^>]*)>", answer.text if "html" in answer.headers["content-type"] else ""
-        ):
-            for place in re.findall(r' (?:href|src|action|data-from)="([^"#]*)"', attributes):
-                assert place.startswith(f"{base}/"), place
-                todo += [] if "post" in attributes or tag == "form" else [html.unescape(place)]
-    return {path for path, *_ in seen}
+        content = answer.text if "html" in answer.headers["content-type"] else ""
+        for tag, place in re.findall(r'<(\w+)(?:[^>]* )(?:href|src|action|data-from)="([^"#]*)"', content):
+            assert place.startswith(f"{base}/"), place
+            todo += [html.unescape(place)] if tag != "form" else []
+    paths = {path.removeprefix(base) for path, *_ in seen}
+    assert paths >= {"/", "/queue", "/message", "/dead/queue", "/static/script.js"}
 
 
-# Within other applications
-
-
-def in_starlette(dashboard: ASGIApp) -> ASGIApp:
-    return Starlette(routes=[Mount("/queues", dashboard)])
+def may(request: Request) -> Any:
+    return request.headers.get("x-right")
 
 
 def in_fastapi(dashboard: ASGIApp) -> ASGIApp:
@@ -67,94 +64,75 @@ def in_fastapi(dashboard: ASGIApp) -> ASGIApp:
     return site
 
 
-def in_django(dashboard: ASGIApp) -> ASGIApp:
-    """As in an `asgi.py`: its application, and the dashboard beside it."""
-    from django.conf import settings
-    from django.core.asgi import get_asgi_application
+def in_starlette(dashboard: ASGIApp) -> ASGIApp:
+    return Starlette(routes=[Mount("/queues", dashboard)])
 
+
+def beside_django(dashboard: ASGIApp) -> ASGIApp:
     if not settings.configured:
         settings.configure(ROOT_URLCONF=(), ALLOWED_HOSTS=["*"], SECRET_KEY="any")
     return Starlette(routes=[Mount("/queues", dashboard), Mount("/", get_asgi_application())])
 
 
-def may(request: Request) -> Any:
-    return request.headers.get("x-right")
-
-
-@pytest.mark.parametrize("mount", [in_starlette, in_fastapi, in_django])
+@pytest.mark.parametrize("mount", [in_fastapi, in_starlette, beside_django])
 def test_all_links_lead_on_within_another_application(broker: Broker, mount: Callable[[ASGIApp], ASGIApp]) -> None:
     fill(broker)
-    site = mount(app(broker, may=may))
-    with TestClient(site, "http://shop.test", headers={"x-right": "act", "sec-fetch-site": "same-origin"}) as client:
-        paths = walk(client, "/queues")
-        assert {"/queues/", "/queues/queue", "/queues/message", "/queues/static/script.js"} <= paths
+    headers = {"x-right": "act", "sec-fetch-site": "same-origin"}
+    with TestClient(mount(app(broker, may=may)), "http://shop.test", headers=headers) as client:
+        walk(client, "/queues")
         assert ask(client, "/queues/queue/pause?name=orders").confirm().status == 200
-        assert [client.get("/queues/", headers={"x-right": right}).status_code for right in ("look", "", "x")] == [
-            200,
-            403,
-            403,
-        ]
         assert client.get("/elsewhere").status_code == 404
-    assert broker.queue("orders").stats().paused
+        got = [client.get("/queues/", headers={"x-right": right}).status_code for right in ("look", "", "x")]
+    assert (got, broker.queue("orders").stats().paused) == ([200, 403, 403], True)
 
 
-# Behind proxies
+class Proxy(BaseHTTPRequestHandler):
+    """Passes /a/b on to a server. It may strip that path, and give the server a `Host` of its own."""
 
+    to, strips, renames = "", False, False
 
-@pytest.fixture
-def proxy() -> Iterator[Callable[..., ThreadingHTTPServer]]:
-    """A proxy of the path /a/b, which may strip it, and may give the server a `Host` of its own."""
-    servers = []
+    def do_GET(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        with closing(HTTPConnection(self.to)) as connection:
+            path = self.path.removeprefix("/a/b") if self.strips else self.path
+            connection.request(
+                self.command, path, body, dict(self.headers) | ({"Host": self.to} if self.renames else {})
+            )
+            answer = connection.getresponse()
+            self.send_response_only(answer.status)
+            for header in answer.getheaders():
+                self.send_header(*header)
+            self.end_headers()
+            self.wfile.write(answer.read())
 
-    def start(*, strips: bool, renames: bool) -> ThreadingHTTPServer:
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                headers = dict(self.headers) | ({"Host": self.server.to} if renames else {})  # type: ignore[attr-defined]  # below
-                path = self.path.removeprefix("/a/b") if strips else self.path
-                connection = HTTPConnection(self.server.to)  # type: ignore[attr-defined]  # below
-                connection.request(self.command, path, body, headers)
-                answer = connection.getresponse()
-                self.send_response_only(answer.status)
-                for name, value in answer.getheaders():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(answer.read())
-                connection.close()
+    do_POST = do_GET  # noqa: N815  # the name that http.server calls
 
-            do_POST = do_GET  # noqa: N815  # the name that http.server calls
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        servers.append(ThreadingHTTPServer(("127.0.0.1", 0), Handler))
-        Thread(target=servers[-1].serve_forever).start()
-        return servers[-1]
-
-    yield start
-    for one in servers:
-        one.shutdown()
-        one.server_close()
+    def log_message(self, *_: object) -> None:
+        pass
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strips, renames", [(True, False), (False, False), (True, True), (False, True)])
 def test_all_links_lead_on_behind_a_proxy(
-    broker: Broker, redis_url: str, tmp_path: Path, proxy: Any, strips: bool, renames: bool
+    broker: Broker, redis_url: str, tmp_path: Path, strips: bool, renames: bool
 ) -> None:
     fill(broker)
     (tmp_path / "users").write_text(user_line("ada", "a", acts=True))
-    server = proxy(strips=strips, renames=renames)
-    place = f"127.0.0.1:{server.server_address[1]}"
     given = ("--base-path", "/a/b/", "--act", "--users", str(tmp_path / "users"), "--url", redis_url)
-    with (
-        serving(*given, *("--host", place) * renames) as server.to,
-        httpx2.Client(base_url=f"http://{place}", auth=("ada", "a"), headers={"origin": f"http://{place}"}) as client,
-    ):
-        paths = walk(client, "/a/b")
-        assert {"/a/b/", "/a/b/queue", "/a/b/message", "/a/b/static/script.js"} <= paths
-        assert client.get("/a/b/login").headers["location"] == "/a/b/"
-        assert ask(client, "/a/b/queue/pause?name=orders").confirm().status == 200
-        evil = {"origin": "http://evil.test"}
-        assert client.post("/a/b/queue/resume", data={"name": "orders"}, headers=evil).status_code == 403
+    handler: Any = type("Own", (Proxy,), {"strips": strips, "renames": renames})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        place = f"127.0.0.1:{server.server_port}"
+        own, evil = {"origin": f"http://{place}"}, {"origin": "http://evil.test"}
+        Thread(target=server.serve_forever).start()
+        try:
+            with (
+                serving(*given, *("--host", place) * renames) as handler.to,
+                httpx2.Client(base_url=f"http://{place}", auth=("ada", "a"), headers=own) as client,
+            ):
+                walk(client, "/a/b")
+                assert client.get("/a/b/login").headers["location"] == "/a/b/"
+                assert ask(client, "/a/b/queue/pause?name=orders").confirm().status == 200
+                assert client.post("/a/b/queue/resume", data={"name": "orders"}, headers=evil).status_code == 403
+        finally:
+            server.shutdown()
     assert broker.queue("orders").stats().paused
