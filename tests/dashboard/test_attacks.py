@@ -279,7 +279,8 @@ EVIL = (
     "' x-evil='  \" x-evil onfocus=alert(1) autofocus=\"  ` x-evil=`  </title><x-evil>  </textarea></pre><x-evil>  "
     "--><x-evil>  ]]><x-evil>  &lt;x-evil&gt;  &#60;x-evil>  \\u003cx-evil>  %3Cx-evil%3E  +ADw-x-evil+AD4-  "
     "{{ 7 * 7 }}<x-evil>  {% raw %}<x-evil>  javascript:alert(1)//<x-evil>  \uff1cx-evil\uff1e  "
-    "\x1b[31m<x-evil>  a\0<x-evil>  \r\nX-Evil: 1\r\n\r\n<x-evil>  \x9b1m  \u2028<x-evil>  \u202e<x-evil>  \u2066a\u2069  \u200f  "
+    "\x1b[31m<x-evil>  a\0<x-evil>  "
+    "\r\nX-Evil: 1\r\n\r\n<x-evil>  \x9b1m  \u2028<x-evil>  \u202e<x-evil>  \u2066a\u2069  \u200f  "
     "a\u200bb\ufeff  \U000e0041"
 )
 
