@@ -8,7 +8,7 @@ import re
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from html.parser import HTMLParser
 from ipaddress import ip_network
 from pathlib import Path
@@ -164,6 +164,17 @@ def test_a_wrong_password_shows_nothing(guarded: TestClient, word: str) -> None:
         answer = guarded.get(asked(path), headers={"authorization": word})
         knows_nothing(answer, 401, 429)
         assert ("www-authenticate" in answer.headers) == (answer.status_code == 401)
+
+
+def test_a_stranger_does_not_learn_which_redis_is_away() -> None:
+    def may(request: Any) -> Any:
+        return request.headers.get("x-right")
+
+    with closing(Broker(redis.Redis(port=1))) as broker, TestClient(dashboard.app(broker, may=may)) as client:
+        assert "Redis does not answer" in client.get("/", headers={"x-right": "look"}).text
+        for path, status in (("/", 403), ("/nowhere", 404)):
+            answer = client.get(path)
+            assert (answer.status_code, "Redis" in answer.text, ":1" in answer.text) == (status, False, False)
 
 
 @pytest.mark.parametrize("more", ["", "X-Forwarded-For", "X-Real-IP", "Forwarded"])
