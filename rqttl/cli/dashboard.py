@@ -83,7 +83,6 @@ def dashboard(settings: Settings, **given: Any) -> None:
         sampler.start()
         page = Dashboard(broker, access, sampler, queues, not given["hide_bodies"])
         _serve(application(page, base), host, port, base)
-        sampler.stop()
 
 
 def _access(host: str, given: dict[str, Any]) -> ByUsers:

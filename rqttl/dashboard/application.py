@@ -82,6 +82,7 @@ def application(dashboard: Dashboard, base: str = "") -> ASGIApp:
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         yield
         await run_in_threadpool(dashboard.jobs.close)
+        await run_in_threadpool(dashboard.sampler.stop)
 
     app = Starlette(
         routes=routes,
@@ -148,7 +149,9 @@ async def _answer(dashboard: Dashboard, handler: Handler, request: Request, *, l
             raise Trouble(403, "you may look, and not act")
         fields = await _fields(request) if request.method == "POST" else {}
         await run_in_threadpool(dashboard.sampler.look)  # the first one waits
-        visit, mark = Visit(dashboard, request, visitor, fields), f'"{_BOOT}-{dashboard.sampler.sample.number}"'
+        # weak, as proxies that pack a page make it; the time tells processes that were forked apart
+        mark = f'W/"{_BOOT}-{dashboard.sampler.sample.now}-{visitor.acts:d}"'
+        visit = Visit(dashboard, request, visitor, fields)
         if live and request.headers.get("if-none-match") == mark:
             return Response(status_code=304, headers={"ETag": mark})
         response = await run_in_threadpool(handler, visit)

@@ -30,6 +30,8 @@ T = TypeVar("T")
 MOST, WITH_HISTORY = 1_000, 2_000
 #: Seconds between two ticks at least, else so many times what the tick took.
 PAUSE, SHARE = 2.0, 20
+#: Seconds after which a sample that should have come is missed.
+LATE = 2.0
 #: Seconds between two readings of many names and of options, and from the last look to the end.
 MINUTE, IDLE = 60.0, 3_600.0
 #: A death is new for so long.
@@ -219,6 +221,7 @@ class Sampler:
         self._starting, self._stopped, self._first = threading.Lock(), threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._looked = self._named = float("-inf")
+        self._due = clock()
         self._next = self._round = 0
         self._parts: list[QueueRow] = []
         self._overdue: deque[timedelta] = deque(maxlen=views.WAITS)
@@ -238,33 +241,51 @@ class Sampler:
         if self._thread is not None:
             self._thread.join()
 
-    def look(self, patience: float = 2.0) -> None:
-        """Note that somebody looks. The first look waits for the first sample, for up to `patience` seconds."""
+    def look(self, patience: float = LATE) -> None:
+        """Note that somebody looks. The first look waits for the first sample, for up to `patience` seconds.
+
+        If a sample does not come, for a tick may wait for Redis for long, the one at hand says so.
+        """
         self._looked = max(self._looked, self._clock())
         with self._starting:
             if self._thread is None or not self._thread.is_alive():
                 self._stopped.clear()
                 self._first.clear()
+                self._due = self._clock()
                 self._thread = threading.Thread(target=self._run, name="rqttl-dashboard", daemon=True)
                 self._thread.start()
         self._first.wait(patience)
+        with self._starting:
+            if self._clock() - self._due >= LATE:
+                self._miss("no answer yet")
+
+    def _miss(self, why: str) -> None:
+        """Say that no newer sample comes, and how old this one is."""
+        old = self.sample
+        trouble = old.trouble or Trouble("redis", old.now, why)
+        self.sample = replace(old, number=old.number + 1, now=self._clock(), troubles=[trouble])
 
     def _run(self) -> None:
         pause = 0.0
         while not self._stopped.wait(pause) and self._clock() - self._looked < IDLE:
             try:
                 pause = self.tick()
-            except BrokerClosed:
+            except BrokerClosed as error:
+                self._miss(str(error))
+                self._first.set()
                 return
 
     def tick(self) -> float:
         """Take the next sample. Returns the seconds until the one after it."""
         began = self._clock()
-        self.sample = self._take(self.sample, began)
-        self._first.set()
+        sample, ended = self._take(self.sample, began), self._clock()
         # a wait for what is away is no work
-        waited = any(one.queues or one.what == "redis" for one in self.sample.troubles)
-        return PAUSE if waited else max(PAUSE, SHARE * (self._clock() - began))
+        waited = any(one.queues or one.what == "redis" for one in sample.troubles)
+        pause = PAUSE if waited else max(PAUSE, SHARE * (ended - began))
+        with self._starting:
+            self.sample, self._due = sample, ended + pause
+        self._first.set()
+        return pause
 
     def _take(self, old: Sample, now: float) -> Sample:
         troubles: list[Trouble] = []
@@ -272,7 +293,7 @@ class Sampler:
         new = replace(old, number=old.number + 1, now=now, troubles=troubles)
         at = ask("redis", self._broker.server_time)
         if at is None:
-            return new
+            return replace(new, now=self._clock())  # it may have waited for long
         names, start = old.names, self._next
         if start == 0 and (len(names) <= self._most or now - self._named >= MINUTE):
             every = ask("names", lambda: registered_names(self._broker))

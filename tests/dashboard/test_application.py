@@ -1,10 +1,14 @@
 """What every answer of the dashboard has in common."""
 
 import hashlib
+import threading
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
+from rqttl import Broker
+from rqttl.dashboard import app
 from rqttl.dashboard.visit import asset
 
 
@@ -24,10 +28,18 @@ def test_an_address_without_a_page_is_told_kindly(pages: TestClient, path: str) 
     assert "there is no such page" in answer.text
 
 
-def test_an_unchanged_page_is_not_made_again(pages: TestClient) -> None:
-    mark = pages.get("/").headers["etag"]
+def test_an_unchanged_page_is_not_made_again_unless_one_who_may_do_more_or_less_looks(broker: Broker) -> None:
+    def may(request: Any) -> Any:
+        return request.headers["x-right"]
 
-    assert pages.get("/", headers={"If-None-Match": mark}).status_code == 304
+    before = {*threading.enumerate()}
+    with TestClient(app(broker, may=may), headers={"x-right": "look"}) as client:
+        mark = client.get("/").headers["etag"]
+
+        assert mark.startswith('W/"')  # a proxy that packs the page makes it so
+        assert client.get("/", headers={"If-None-Match": mark}).status_code == 304
+        assert client.get("/", headers={"If-None-Match": mark, "x-right": "act"}).status_code == 200
+    assert "rqttl-dashboard" not in {thread.name for thread in {*threading.enumerate()} - before}
 
 
 def test_the_script_of_others_is_the_release_that_was_read() -> None:

@@ -18,7 +18,7 @@ from tests.cluster.conftest import cluster as cluster  # noqa: PLC0414  # a fixt
 from tests.cluster.conftest import nodes as nodes  # noqa: PLC0414  # a fixture
 from tests.cluster_servers import ClusterServers
 from tests.servers import Server
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, Gate, until
 
 
 class Clock:
@@ -252,6 +252,44 @@ def test_redis_away_leaves_the_last_sample_with_its_age(start_server: Callable[.
         assert [(row.name, row.stats.ready, row.age) for row in sample.rows().rows] == [("a", 1, timedelta(minutes=1))]
         assert (sample.total.stats.ready, bool(sample.troubles)) == (1, True)
     assert (sampler.sample.troubles, sampler.sample.age) == ([], timedelta(0))
+
+
+def test_a_look_says_that_a_tick_waits_for_redis_and_how_old_the_figures_are(
+    broker: Broker, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PAUSE", 0.01)
+    sampler, gate = Sampler(broker, clock=clock), Gate()
+    sampler.look()
+
+    def hanging(_: Broker) -> None:
+        gate(None)
+        raise redis.TimeoutError("Timeout reading from socket")
+
+    monkeypatch.setattr(Broker, "server_time", hanging)
+    gate.reached()
+    clock.now += 30
+    sampler.look()
+    waiting = sampler.sample
+    gate.open()
+    until(lambda: sampler.sample is not waiting)
+    sampler.stop()
+
+    assert waiting.trouble
+    assert waiting.trouble.text == "no answer yet"
+    assert waiting.age == sampler.sample.age == timedelta(seconds=30)
+
+
+def test_a_broker_that_is_closed_leaves_the_last_sample_with_its_age(broker: Broker, clock: Clock) -> None:
+    sampler = Sampler(broker, clock=clock)
+    sampler.tick()
+    broker.close()
+    clock.now += 60
+    for _ in range(2):
+        sampler.look()
+
+    assert sampler.sample.trouble
+    assert sampler.sample.trouble.text.startswith("the broker is closed")
+    assert sampler.sample.age == timedelta(minutes=1)
 
 
 @pytest.mark.parametrize("rule, what", [("-hgetall", "roster"), ("-xlen", "stats"), ("-sscan", "names")])
