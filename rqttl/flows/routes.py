@@ -31,12 +31,12 @@ class Route(NamedTuple):
 
 
 def add(keyspace: Keyspace, route: Route) -> Flow[None]:
-    """Add a route. Its queue exists. Where few routes are left, else now and then, those to missing queues go."""
+    """Add a route to a queue that exists. A new one takes those to missing queues out, of many only now and then."""
     check_queue_name(route.queue)
     if "\0" in route.exchange + route.key:
         raise InvalidInput(f"route: expected names without NUL, got {format_value(route)}")
-    _, count = yield Write([("ZADD", keyspace.routes, 0, "\0".join(route)), ("ZCARD", keyspace.routes)])
-    if random.random() * count < LOOKED_THROUGH:
+    added, count = yield Write([("ZADD", keyspace.routes, 0, "\0".join(route)), ("ZCARD", keyspace.routes)])
+    if added and random.random() * count < LOOKED_THROUGH:
         yield from remove_stale(keyspace, (yield from _read(keyspace, "-", "+")))
 
 
