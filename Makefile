@@ -12,7 +12,7 @@ PARALLEL := -n 3 --dist worksteal -m 'not spark and not quick and not browser'
 ON_EACH  := -n 3 --dist worksteal -m 'not spark and not once and not browser'
 
 
-.PHONY: help demo lint quick test test-7.0 test-valkey test-servers test-pythons test-fake test-aio test-cluster test-cluster-aio test-dashboard test-spark test-spark-versions check setup bench bench-spark bench-worker bench-instructions compare dist chaos chaos-worker cancellations coverage coverage-of-spec docs test-policies test-scheduled test-sentinel test-worker test-django test-django-5.2
+.PHONY: help demo lint quick test test-7.0 test-valkey test-servers test-pythons test-fake test-aio test-cluster test-celery test-cluster-aio test-dashboard test-spark test-spark-versions check setup bench bench-spark bench-worker bench-instructions compare compare-celery dist chaos chaos-worker cancellations coverage coverage-of-spec docs test-policies test-scheduled test-sentinel test-worker test-django test-django-5.2
 
 help:
 	@echo 'Daily'
@@ -31,6 +31,8 @@ help:
 	@echo 'Campaigns'
 	@echo 'make test-servers      contract and script tests on Redis 6.2 and 8; SERVERS=8 for one'
 	@echo 'make test-pythons      unit and contract tests on each Python from 3.10 to 3.14; PYTHONS=3.13 for one'
+	@echo 'make test-celery       the tests with Celery, newest and 5.5; CELERYS=5.5 for one'
+	@echo 'make compare-celery    the transport of Celery beside that of kombu; TASKS=20000 for more'
 	@echo 'make test-django       tasks of Django 5.2, 6.0 and the newest release; DJANGOS=6.0 for one'
 	@echo 'make test-spark-versions  the tests with Spark on 4.0, 4.1, 4.2 and the newest release; SPARKS=4.1 for one'
 	@echo 'make bench-spark       the same for the Spark data source'
@@ -61,18 +63,32 @@ demo: $(READY)
 	@bash .ci/setup java
 	@$(BIN)/rqttl demo --picture build/dead-letters.png
 
-test: quick test-7.0 test-valkey test-fake test-aio test-cluster test-django-5.2 test-spark
+test: CELERYS := newest
+test: quick test-7.0 test-valkey test-fake test-aio test-cluster test-django-5.2 test-celery test-spark
 
 test-7.0: setup
-	RQTTL_TEST_REDIS=7.0 $(PYTEST) $(PARALLEL) tests --ignore=tests/release --ignore=tests/django
+	RQTTL_TEST_REDIS=7.0 $(PYTEST) $(PARALLEL) tests --ignore=tests/release --ignore=tests/django --ignore=tests/celery
 
 test-valkey: setup
-	RQTTL_TEST_REDIS=valkey $(PYTEST) $(ON_EACH) tests --ignore=tests/unit --ignore=tests/testing --ignore=tests/release --ignore=tests/django
+	RQTTL_TEST_REDIS=valkey $(PYTEST) $(ON_EACH) tests --ignore=tests/unit --ignore=tests/testing --ignore=tests/release --ignore=tests/django --ignore=tests/celery
 
 SERVERS ?= 6.2 8
 test-servers: setup
 	@for server in $(SERVERS); do echo "Redis $$server"; \
 		RQTTL_TEST_REDIS=$$server $(PYTEST) $(ON_EACH) tests/contract tests/lua || exit 1; done
+
+# Each version of Celery has an environment below `build`; `make test` takes the newest.
+CELERYS ?= newest 5.5
+test-celery: $(READY)
+	@bash .ci/setup server
+	@for version in $(CELERYS); do bash .ci/setup celery $$version && echo "Celery $$version" \
+		&& RQTTL_TEST_REDIS=7.0 build/celery-$$version/bin/python -m pytest -n 2 --dist worksteal -q tests/celery || exit 1; done
+
+# Beside the Redis transport of kombu, in one run. TASKS=20000 for more of them.
+compare-celery: $(READY)
+	@bash .ci/setup server
+	@bash .ci/setup celery newest
+	@build/celery-newest/bin/python -m tests.bench.celery $(TASKS)
 
 # Each Python has an environment below `build`.
 PYTHONS ?= 3.10 3.11 3.12 3.13 3.14

@@ -1,0 +1,146 @@
+"""Connections of kombu, an application of Celery, and workers as processes, on the shared server."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kombu import Connection, pools
+
+from rqttl import Broker
+from tests.proc import is_running
+from tests.repository import ROOT
+from tests.waiting import PATIENCE, until
+
+TRANSPORT = "rqttl.celery:Transport"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # the result backend of Celery leaves connections to the collector
+    config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
+
+
+@pytest.fixture
+def connect(redis_url: str) -> Iterator[Callable[..., Any]]:
+    """`connect(**transport_options)`: a connection of kombu; `connect(url=…)` to another server."""
+    made = []
+
+    def connect(url: str = redis_url, **options: Any) -> Any:
+        made.append(Connection(url, transport=TRANSPORT, transport_options=options))
+        return made[-1]
+
+    yield connect
+    for connection in made:
+        connection.release()
+
+
+class Worker:
+    """A worker in its own process group."""
+
+    def __init__(self, log: Path, environment: dict[str, str], *arguments: str) -> None:
+        command = [sys.executable, "-m", "celery", "-A", "tests.celery.app", "worker", "--loglevel", "INFO", *arguments]
+        self.log = log
+        with log.open("w") as out:
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+            )
+
+    @property
+    def text(self) -> str:
+        """What it has logged."""
+        return self.log.read_text()
+
+    def ready(self) -> "Worker":
+        """Wait until it consumes."""
+        until(lambda: " ready." in self.text or self.process.poll() is not None)
+        assert self.process.poll() is None, self.text
+        return self
+
+    def has_logged(self, text: str) -> None:
+        until(lambda: text in self.text)
+
+    def send(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal, and wait for the end."""
+        self.send(number)
+        return self.process.wait(PATIENCE)
+
+    def kill(self) -> None:
+        """End all of its processes at once."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(PATIENCE)
+
+
+Start = Callable[..., Worker]
+
+
+@pytest.fixture
+def environment(redis_url: str, tmp_path: Path) -> dict[str, str]:
+    """What the processes of a test have in common."""
+    backend = redis_url.replace("unix://", "redis+socket://", 1) if redis_url.startswith("unix") else redis_url
+    own = {"BROKER": redis_url, "BACKEND": backend, "NOTES": str(tmp_path / "notes"), "TRANSPORT": TRANSPORT}
+    return {**os.environ, "PYTHONUNBUFFERED": "1", **own}
+
+
+@pytest.fixture
+def start(environment: dict[str, str], tmp_path: Path) -> Iterator[Start]:
+    """`start("--pool", "solo", LEASE="4s")`: a worker with these arguments and variables."""
+    started: list[Worker] = []
+
+    def start(*arguments: str, **variables: str) -> Worker:
+        log = tmp_path / f"worker-{len(started)}.log"
+        name = ("--hostname", f"w{len(started)}@%h", "--concurrency", "2")
+        started.append(Worker(log, environment | variables, *name, *arguments))
+        return started[-1]
+
+    yield start
+    for worker in started:
+        if is_running(worker.process.pid):
+            worker.kill()
+
+
+@pytest.fixture
+def app_of(environment: dict[str, str]) -> Iterator[Callable[[str], Any]]:
+    """`app_of(url)`: the application in this process, with this broker."""
+    from tests.celery.app import configure
+
+    apps = []
+
+    def app_of(url: str) -> Any:
+        apps.append(configure({**environment, "BROKER": url}))
+        return apps[-1]
+
+    yield app_of
+    pools.reset()
+    for app in apps:
+        app.backend.client.close()
+
+
+@pytest.fixture
+def app(app_of: Callable[[str], Any], redis_url: str) -> Any:
+    """The application in this process."""
+    return app_of(redis_url)
+
+
+@pytest.fixture
+def notes(environment: dict[str, str]) -> Callable[[], list[str]]:
+    """The lines that tasks have written."""
+    path = Path(environment["NOTES"])
+    return lambda: path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.fixture
+def looker(redis_url: str) -> Iterator[Broker]:
+    """A broker of rqttl, which sees what Celery does."""
+    import rqttl
+
+    with rqttl.connect(redis_url) as broker:
+        yield broker

@@ -1,0 +1,248 @@
+"""Workers of Celery as processes: pools, kills, outages, times, dead letters, remote control and events."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timezone
+from functools import partial
+from pathlib import Path
+from subprocess import Popen
+from typing import Any
+
+import pytest
+
+from rqttl import Broker
+from rqttl.celery import cancel, reschedule
+from tests.celery.app import add, die, mark, send_on, twice_in_vain
+from tests.celery.conftest import Start
+from tests.cluster_servers import ClusterServers
+from tests.ports import free_port
+from tests.repository import ROOT
+from tests.servers import SentinelSet, Server, server_binary
+from tests.waiting import PATIENCE, until
+
+pytestmark = pytest.mark.slow
+
+Notes = Callable[[], list[str]]
+LATE = {"ACKS_LATE": "1", "LEASE": "3s", "MAX_DELIVERIES": "3"}
+
+
+def bound(app: Any, task: Any) -> Any:
+    """A task of the application of this process."""
+    return app.tasks[task.name]
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads", "solo"])
+def test_a_pool_does_its_work(app: Any, start: Start, notes: Notes, pool: str) -> None:
+    worker = start("--pool", pool).ready()
+    results = [bound(app, add).delay(number, number) for number in range(50)]
+    assert [result.get(timeout=PATIENCE) for result in results] == [2 * number for number in range(50)]
+
+    began = time.monotonic()
+    later = bound(app, add).apply_async((1, 1), countdown=1)
+    assert later.get(timeout=PATIENCE) == 2
+    assert time.monotonic() - began >= 1
+    assert bound(app, twice_in_vain).delay().get(timeout=PATIENCE) == 2
+    bound(app, send_on).delay(7).get(timeout=PATIENCE)  # a child of the worker sends
+    until(lambda: "end 7" in notes())
+
+    [pong] = app.control.ping(timeout=2)
+    [name] = pong
+    assert pool in json.dumps(app.control.inspect(timeout=2).stats()[name]["pool"])
+    app.control.add_consumer("other", reply=True, timeout=2)
+    bound(app, mark).apply_async((8,), queue="other")
+    until(lambda: "end 8" in notes())
+    assert worker.stop() == 0
+    assert "Traceback" not in worker.text
+
+
+def test_a_kill_in_the_middle_of_a_task_brings_it_again_and_a_long_one_comes_once(
+    app: Any, start: Start, notes: Notes
+) -> None:
+    first = start(**LATE).ready()
+    bound(app, mark).delay(1, 3)
+    until(lambda: "start 1 False" in notes())
+    first.kill()
+    start(**LATE).ready()
+    until(lambda: "end 1" in notes())
+    bound(app, mark).delay(2, 7)  # two lengths of the lease
+    until(lambda: "end 2" in notes())
+
+    assert notes() == ["start 1 False", "start 1 True", "end 1", "start 2 False", "end 2"]
+
+
+def test_a_warm_stop_ends_the_task_and_gives_back_others(app: Any, start: Start, notes: Notes, looker: Broker) -> None:
+    worker = start("--concurrency", "1", **LATE).ready()
+    for number in range(4):
+        bound(app, mark).delay(number, 1.5)
+    until(notes)
+    assert worker.stop() == 0
+
+    assert notes() == ["start 0 False", "end 0"]
+    stats = looker.queue("celery").stats()
+    assert (stats.ready, stats.leased, stats.acked) == (3, 0, 1)
+
+
+def test_a_task_that_kills_its_child_is_a_dead_letter(app: Any, start: Start, notes: Notes, looker: Broker) -> None:
+    start(**LATE).ready()
+    bound(app, die).delay()
+    until(lambda: "celery/dead" in looker.queues())
+
+    [dead] = looker.queue("celery/dead").peek()
+    assert (dead.deaths[0].reason, dead.headers["task"], len(notes())) == ("delivery_limit", "tests.celery.app.die", 3)
+
+
+def test_a_task_that_nobody_does_in_time_is_a_dead_letter_with_name_and_arguments(app: Any, looker: Broker) -> None:
+    bound(app, add).apply_async((1, 2), expires=0.1, task_id="late")
+    until(lambda: looker.queue("celery").stats().deaths["expired"] == 1)
+    [dead] = looker.queue("celery/dead").peek()
+    assert (dead.id, dead.headers["task"], json.loads(dead.body)[0]) == ("late", "tests.celery.app.add", [1, 2])
+
+
+def test_tasks_that_wait_are_cancelled_and_rescheduled(app: Any, start: Start, notes: Notes, looker: Broker) -> None:
+    for number in range(1, 5):
+        bound(app, mark).apply_async((number,), countdown=3600, task_id=f"t{number}")
+    assert cancel(app, "t1") == 1
+    assert cancel(app, "t1") == cancel(app, "unknown") == reschedule(app, "t1", countdown="1s") == 0
+    assert reschedule(app, "t2", countdown="0s") == 1
+    assert reschedule(app, "t3", eta=datetime.now(timezone.utc)) == 1
+    start().ready()
+
+    until(lambda: {"end 2", "end 3"} <= {*notes()})
+    assert [view.id for view in looker.queue("celery").peek(state="scheduled")] == ["t4"]
+    assert [*app.control.inspect(timeout=2).scheduled().values()] == [[]]  # no worker has it
+
+
+def test_broken_messages_die_with_the_reason_and_the_worker_goes_on(
+    app: Any, start: Start, notes: Notes, looker: Broker
+) -> None:
+    bound(app, mark).delay(1)
+    queue = looker.queue("celery")
+    queue.enqueue_many([b"x"] * 3)
+    bound(app, mark).delay(2)
+    start().ready()
+    until(lambda: {"end 1", "end 2"} <= {*notes()} and "celery/dead" in looker.queues())
+    until(lambda: looker.queue("celery/dead").stats().ready == 3)
+    deaths = {view.deaths[0].description for view in looker.queue("celery/dead").peek()}
+    assert deaths == {"no message of kombu: expected a header 'kombu' of bytes"}
+
+
+def test_a_pause_holds_tasks_back(app: Any, start: Start, notes: Notes, looker: Broker) -> None:
+    start().ready()
+    looker.queue("celery").pause()
+    bound(app, mark).delay(1)
+    assert app.control.ping(timeout=1)
+    assert notes() == []
+    looker.queue("celery").resume()
+    until(lambda: "end 1" in notes())
+
+
+def test_workers_outlive_kills_of_redis(
+    app_of: Callable[[str], Any], start: Start, notes: Notes, start_server: Callable[..., Server]
+) -> None:
+    server = start_server(appendonly="yes", appendfsync="always")
+    app = app_of(server.url)
+    worker = start(**LATE, BROKER=server.url, BACKEND="cache+memory://").ready()
+    for number in range(3):
+        bound(app, mark).delay(number, 0.2)
+        server.kill() if number % 2 else server.stop()
+        server.start()
+    until(lambda: {f"end {number}" for number in range(3)} <= {*notes()})
+    assert worker.text.count(" ready.") == 1
+    assert worker.stop() == 0
+
+
+def test_no_task_is_lost_by_kills_of_workers(app: Any, start: Start, notes: Notes) -> None:
+    number, kills = 120, int(os.environ.get("RQTTL_TEST_KILLS", "3"))
+    for each in range(number * kills // 3):
+        bound(app, mark).delay(each, 0.02)
+    for _ in range(kills):
+        before, worker = len(notes()), start(**LATE).ready()
+        until(partial(lambda before: len(notes()) > before + 10, before))
+        worker.kill()
+    start(**LATE).ready()
+    until(lambda: len({line for line in notes() if line.startswith("end")}) == number * kills // 3)
+    started = Counter(line.split()[1] for line in notes() if line.startswith("start"))
+    # those that ran, in two children, and whose ack was on its way
+    assert sum(times > 1 for times in started.values()) <= 4 * kills
+
+
+def test_flower_reads_the_events(app: Any, start: Start, environment: dict[str, str]) -> None:
+    port = free_port()
+    command = [
+        sys.executable,
+        "-m",
+        "celery",
+        "-A",
+        "tests.celery.app",
+        "flower",
+        f"--port={port}",
+        "--address=127.0.0.1",
+    ]
+    with Popen(command, env={**environment, "FLOWER_UNAUTHENTICATED_API": "true"}, start_new_session=True) as flower:
+        try:
+            start(EVENTS="1").ready()
+
+            def seen(what: str) -> Any:
+                with (
+                    suppress(OSError),
+                    urllib.request.urlopen(f"http://127.0.0.1:{port}/api/{what}", timeout=20) as page,
+                ):
+                    return json.load(page)
+
+            until(lambda: seen("workers?refresh=1"))
+            result = bound(app, add).delay(2, 3)
+            until(lambda: (seen("tasks") or {}).get(result.id, {}).get("state") == "SUCCESS")
+        finally:
+            flower.terminate()
+            flower.wait(PATIENCE)
+
+
+def test_the_guide_works_as_it_says(redis_url: str, tmp_path: Path) -> None:
+    guide = (ROOT / "docs/guides/celery.md").read_text(encoding="utf-8")
+    servers = {"redis://localhost:6379/0": redis_url, "redis://localhost:6379/1": f"redis+socket{redis_url[4:]}"}
+    for name, text in re.findall(r"^```python\n# (\S+)\n(.*?)^```", guide, re.MULTILINE | re.DOTALL):
+        (tmp_path / name).write_text(re.sub(r"redis://localhost:6379/\d", lambda found: servers[found[0]], text))
+    command = rf"{sys.executable} "
+    _, typed = re.findall(r"^```bash\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)
+    worker, *lines = re.sub("^python ", command, typed, flags=re.MULTILINE).splitlines()
+    with Popen(shlex.split(worker), cwd=tmp_path, start_new_session=True) as process:
+        try:
+            for line, told in zip(lines, [*lines[1:], ""], strict=True):
+                if not line.startswith("#> "):
+                    done = subprocess.run(shlex.split(line), cwd=tmp_path, capture_output=True, text=True, check=True)
+                    assert done.stdout.strip() == (told[3:] if told.startswith("#> ") else "")
+        finally:
+            process.terminate()
+            process.wait(PATIENCE)
+    assert "rqttl+redis+sentinel" in (tmp_path / "celeryconfig.py").read_text()
+    subprocess.run([sys.executable, "-c", "import celeryconfig"], cwd=tmp_path, check=True)
+
+
+@pytest.mark.parametrize("kind", ["cluster", "sentinel"])
+def test_a_cluster_and_sentinels(
+    app_of: Callable[[str], Any], start: Start, notes: Notes, launch: Callable[..., Server], kind: str
+) -> None:
+    servers: Any = ClusterServers(launch) if kind == "cluster" else SentinelSet(server_binary("7.0"))
+    try:
+        url = f"rqttl+{servers.url()}"
+        app = app_of(url)
+        worker = start(**LATE, BROKER=url, BACKEND="cache+memory://", EVENTS="1").ready()
+        for number in range(2):
+            for each in range(5):
+                bound(app, mark).apply_async((10 * number + each,), countdown=each // 4)
+            until(partial(lambda ends: ends <= {*notes()}, {f"end {10 * number + each}" for each in range(5)}))
+            assert app.control.ping(timeout=3)
+            if kind == "sentinel" and number == 0:
+                servers.fail_over(servers.primary())
+        assert worker.stop() == 0
+    finally:
+        servers.remove()
