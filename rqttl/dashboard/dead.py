@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 
 from rqttl import text
 from rqttl.dashboard import charts
+from rqttl.dashboard.sampler import paged
 from rqttl.dashboard.visit import Trouble, looking_at_messages
 from rqttl.inspector.dead_letters import WORDS, count_times, count_within, read_filter
 from rqttl.inspector.queues import deaths, outgoing
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 #: The messages that a page reads at most, for how many seconds, and the groups that it shows.
 MOST, SECONDS, GROUPS = 20_000, 2.0, 100
-#: The queues with the most deaths, whose dead letters are listed; the lists of a page, and the sources of each.
-DYING, LISTED, SOURCES = 1_000, 50, 5
+#: The queues with the most deaths, whose dead letters are listed; the sources of each that are shown.
+DYING, SOURCES = 1_000, 5
 Word = tuple[str, str]
 
 
@@ -45,16 +46,13 @@ def dead(visit: Visit) -> Response:
     sample = visit.dashboard.sampler.sample
     holders, empty = holders_of(sample)
     further = sample.orders.get("dead", ())[DYING:][:1]
-    number, pages = visit.number("page"), max(1, -(-len(holders) // LISTED))
     return visit.page(
         "dead.html",
         title="Dead letters",
         command="rqttl dead report QUEUE",
         live=True,
-        holders=holders[(min(number, pages) - 1) * LISTED :][:LISTED],
+        listed=paged(holders, visit.number("page")),
         empty=empty,
-        number=min(number, pages),
-        pages=pages,
         shown=SOURCES,
         cut=any(deaths(sample.queues[name].stats) for name in further),
         most=DYING,

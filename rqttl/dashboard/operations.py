@@ -11,7 +11,6 @@ from rqttl.doctor import examine
 from rqttl.doctor.nodes import nodes as nodes_of
 from rqttl.errors import PolicyNotFound, QueueNotFound
 from rqttl.inspector.message_view import deadline_text
-from rqttl.options import OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,7 +59,6 @@ def policies(visit: Visit) -> Response:
         matches=matches,
         warnings=_warnings(broker, chosen[0], len(names)) if name else [],
         listed=LISTED,
-        options=OPTIONS,
     )
 
 
@@ -89,7 +87,6 @@ def explain(visit: Visit) -> Response:
         ttl=ttl,
         explanation=explanation,
         deadline=deadline_text(explanation.message.ttl, broker.server_time()),
-        options=OPTIONS,
         duration=units.as_text,
     )
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 from starlette.responses import Response
 
 from rqttl import checks, outages, text
-from rqttl.dashboard.sampler import ATTENTION, SORTS, SPANS
+from rqttl.dashboard.sampler import ATTENTION, SORTS, SPANS, paged
 from rqttl.dashboard.visit import Trouble, looking_at_messages
 from rqttl.inspector import message_view
 from rqttl.inspector import queues as views
@@ -34,9 +34,8 @@ ALARMS: Mapping[str, tuple[str, str]] = {
     "unconsumed": ("has {ready}{full}, and no consumer", "rqttl worker {name} --call MODULE:FUNCTION"),
     "full": ("is full, with {ready}", "rqttl queue update {name} {room}"),
 }
-#: Queues that an alarm names, queues in a list of the overview, names among which one like a word is looked for,
-#: and workers of a page.
-NAMED, LISTED, NEAR, SHOWN = 5, 10, 1_000, 50
+#: Queues that an alarm names, queues in a list of the overview, and names among which one like a word is looked for.
+NAMED, LISTED, NEAR = 5, 10, 1_000
 
 
 class Alarm(NamedTuple):
@@ -102,13 +101,9 @@ def queues(visit: Visit) -> Response:
 def workers(visit: Visit) -> Response:
     """`/workers`: who works, and on what."""
     sample, every = visit.dashboard.sampler.sample, visit.dashboard.sampler.sample.workers or ()
-    pages = max(1, -(-len(every) // SHOWN))
-    page = min(visit.number("page"), pages)
     versions = Counter(one.version for one in every)
     values: dict[str, Any] = {
-        "listed": every[(page - 1) * SHOWN : page * SHOWN],
-        "page": page,
-        "pages": pages,
+        "listed": paged(every, visit.number("page")),
         "usual": max(versions, key=versions.__getitem__, default=""),
         "ago": partial(text.format_time, now=sample.at or datetime.now(timezone.utc)),
     }
@@ -122,7 +117,8 @@ def queue(visit: Visit) -> Response:
     state: State = checks.choice(visit.text("state", "ready"), "state", get_args(State))  # type: ignore[assignment]
     row = sample.row(name)
     values: dict[str, Any] = {"name": name, "state": state, "after": after, "states": get_args(State)}
-    values |= {"sources": sample.sources(name), "points": sample.history(name)}
+    values["sources"] = [one for one, other in sample.queues.items() if name in other.targets]
+    values["points"] = sample.history(name)
     try:
         values |= _read(visit, handle, state, after)
     except outages.TEMPORARY as error:

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase, translate
 from functools import lru_cache, partial
-from itertools import cycle, islice
 from math import isnan, nan
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from rqttl import outages, text
 from rqttl.broker import Broker, fail_fast, registered_names
@@ -86,20 +85,27 @@ ATTENTION: dict[str, Callable[[QueueRow], Any]] = {
 }
 
 
-class Page(NamedTuple):
+@dataclass(frozen=True)
+class Page(Generic[T]):
     """Rows of one page, the number of all rows, and the numbers of the page and of all pages."""
 
-    rows: list[QueueRow]
+    rows: Sequence[T]
     found: int
     page: int
     pages: int
 
 
+def paged(every: Sequence[T], page: int, size: int = 50) -> Page[T]:
+    """A page of a list. One beyond the last is the last one."""
+    pages = max(1, -(-len(every) // size))
+    page = min(page, pages)
+    return Page(every[(page - 1) * size : page * size], len(every), page, pages)
+
+
 class Trouble(NamedTuple):
-    """What could not be read, since when (by the clock of the sampler), and why; `queues` are those that are away."""
+    """What could not be read, and why; `queues` are those that are away."""
 
     what: str
-    since: float
     text: str
     queues: Sequence[str] = ()
 
@@ -184,7 +190,7 @@ class Sample:
         few = depths[:: -1 - len(depths) // 30][::-1]  # a sparkline is small
         return replace(row, depths=few, age=self.at - row.at + self.age)
 
-    def rows(self, sort: str = "name", patterns: Sequence[str] = (), page: int = 1, size: int = 50) -> Page:
+    def rows(self, sort: str = "name", patterns: Sequence[str] = (), page: int = 1, size: int = 50) -> Page[QueueRow]:
         """A page of the queues that match a pattern or have one of these names, as on the command line.
 
         `sort` is `name` or one of `SORTS` and `ATTENTION`. A page beyond the last one is the last one.
@@ -192,14 +198,8 @@ class Sample:
         names = self.orders.get(sort, ())
         if patterns:
             names = [*filter(re.compile("|".join(map(translate, patterns))).match, names)]
-        pages = max(1, -(-len(names) // size))
-        page = min(max(1, page), pages)
-        rows = map(self.row, names[(page - 1) * size : page * size])
-        return Page([row for row in rows if row], len(names), page, pages)
-
-    def sources(self, target: str) -> list[str]:
-        """The queues whose dead letters go to this one."""
-        return [name for name, row in self.queues.items() if target in row.targets]
+        found = paged(names, page, size)
+        return Page([*filter(None, map(self.row, found.rows))], found.found, found.page, found.pages)
 
     def history(self, name: str = "", span: str = "10m") -> Points | None:
         """The history of a queue, or of all together; `None` for one that is not among the busiest."""
@@ -225,7 +225,6 @@ class Sampler:
         self._next = self._round = 0
         self._parts: list[QueueRow] = []
         self._overdue: deque[timedelta] = deque(maxlen=views.WAITS)
-        self._sorts = cycle((*SORTS, *ATTENTION))
         self._rings: dict[str, dict[str, _Ring]] = {}
         #: The newest sample.
         self.sample = Sample(clock(), clock(), rings=self._rings)
@@ -262,18 +261,17 @@ class Sampler:
     def _miss(self, why: str) -> None:
         """Say that no newer sample comes, and how old this one is."""
         old = self.sample
-        trouble = old.trouble or Trouble("redis", old.now, why)
+        trouble = old.trouble or Trouble("redis", why)
         self.sample = replace(old, number=old.number + 1, now=self._clock(), troubles=[trouble])
 
     def _run(self) -> None:
         pause = 0.0
-        while not self._stopped.wait(pause) and self._clock() - self._looked < IDLE:
-            try:
+        try:
+            while not self._stopped.wait(pause) and self._clock() - self._looked < IDLE:
                 pause = self.tick()
-            except BrokerClosed as error:
-                self._miss(str(error))
-                self._first.set()
-                return
+        except BrokerClosed as error:
+            self._miss(str(error))
+            self._first.set()
 
     def tick(self) -> float:
         """Take the next sample. Returns the seconds until the one after it."""
@@ -289,7 +287,7 @@ class Sampler:
 
     def _take(self, old: Sample, now: float) -> Sample:
         troubles: list[Trouble] = []
-        ask = partial(self._ask, troubles, now)
+        ask = partial(_ask, troubles)
         new = replace(old, number=old.number + 1, now=now, troubles=troubles)
         at = ask("redis", self._broker.server_time)
         if at is None:
@@ -321,38 +319,24 @@ class Sampler:
             del self._rings[name]
         for name in fresh.keys() & busiest:
             self._note(name, fresh[name], now, old.queues.get(name))
-        self._parts = [*(self._parts if start else ()), _together("", [*fresh.values()])]
+        self._parts = [*(self._parts if start else ()), QueueRow("", *views.sums([*fresh.values()]))]
         self._next, total = end if end < len(names) else 0, old.total
         if not (self._next and self._round):  # that of a whole round, and of parts only in the first one
-            total = _together(text.plural(len(queues), "queue"), self._parts)
+            total = QueueRow(text.plural(len(queues), "queue"), *views.sums(self._parts))
             self._overdue.append(total.stats.overdue)
             self._note("", total, now)
         self._round += not self._next
         late, orders = views.late_work(self._overdue, reapers), self._ordered(names, queues)
         return replace(new, at=at, taken=now, late=late, total=total, queues=queues, orders=orders)
 
-    def _ask(self, troubles: list[Trouble], now: float, what: str, question: Callable[[], T]) -> T | None:
-        """The answer to a question, as far as there is one; what goes wrong is noted."""
-        answer: T | None = None
-        trouble: Exception | None
-        try:
-            answer, trouble = views.readable(question)
-        except BrokerClosed:
-            raise
-        except (RqttlError, *outages.TEMPORARY) as error:
-            trouble = error
-        if trouble is not None:
-            since = next((one.since for one in self.sample.troubles if one.what == what), now)
-            troubles.append(Trouble(what, since, text.without_secrets(str(trouble)), getattr(trouble, "queues", ())))
-        return answer
-
     def _ordered(self, names: Sequence[str], queues: Mapping[str, QueueRow]) -> Mapping[str, Sequence[str]]:
         """All orders anew; where there are many queues, one of them at a tick, and not at each."""
-        old, rest = self.sample.orders, len(names) // (10 * self._most)
-        if old and self.sample.number % (1 + rest):
+        old, every = self.sample.orders, [*SORTS, *ATTENTION]
+        turn, rest = divmod(self.sample.number, 1 + len(names) // (10 * self._most))
+        if old and rest:
             return old
         names, made = [name for name in names if name in queues], dict[str, Sequence[str]]()
-        for sort in islice(self._sorts, 1 if old and len(names) > self._most else len(SORTS) + len(ATTENTION)):
+        for sort in [every[turn % len(every)]] if old and len(names) > self._most else every:
             key = SORTS.get(sort) or ATTENTION[sort]
             chosen = names if sort in SORTS else [name for name in names if key(queues[name])]
             made[sort] = sorted(chosen, key=lambda name: key(queues[name]), reverse=True)
@@ -367,6 +351,21 @@ class Sampler:
         values = [row.stats.depth, *(row.rates[one] if row.rates else nan for one in SERIES[1:])]
         for ring in self._rings[name].values():
             ring.put(now, values)
+
+
+def _ask(troubles: list[Trouble], what: str, question: Callable[[], T]) -> T | None:
+    """The answer to a question, as far as there is one; what goes wrong is noted."""
+    answer: T | None = None
+    trouble: Exception | None
+    try:
+        answer, trouble = views.readable(question)
+    except BrokerClosed:
+        raise
+    except (RqttlError, *outages.TEMPORARY) as error:
+        trouble = error
+    if trouble is not None:
+        troubles.append(Trouble(what, text.without_secrets(str(trouble)), getattr(trouble, "queues", ())))
+    return answer
 
 
 def _row(name: str, old: QueueRow | None, stats: QueueStats, at: datetime, options: QueueOptions | None) -> QueueRow:
@@ -386,9 +385,3 @@ def _row(name: str, old: QueueRow | None, stats: QueueStats, at: datetime, optio
         changes |= {name: options.number(name) for name in ("max_length", "max_length_bytes")}
         changes["targets"] = _same(tuple(map(options.target, REASONS)))
     return replace(old or QueueRow(name, stats), **changes)
-
-
-def _together(name: str, rows: Sequence[QueueRow]) -> QueueRow:
-    known = [row.rates for row in rows if row.rates]
-    sums = {counter: sum(rates[counter] for rates in known) for counter in next(iter(known), ())}
-    return QueueRow(name, views.aggregate(row.stats for row in rows), sums or None)

@@ -94,7 +94,9 @@ def _environment() -> Environment:
         "plural": text.plural,
         "chart": charts.chart,
         "rate": text.format_rate,
-        "size": as_size,
+        "size": lambda value: "-" if value is None else as_size(value),
+        "flag": lambda name: name.replace("_", "-"),
+        "setting": lambda value, name: OPTIONS[name].format(value),
         "spark": charts.spark,
         "time": lambda at: text.format_time(at, at, utc=True),
         # the value of a hidden field, which must come back as it is
@@ -197,8 +199,10 @@ class Visit:
         self, template: str, *, title: str, command: str = "", live: bool = False, status: int = 200, **values: Any
     ) -> Response:
         """An answer made of a template. `command` is the one that shows the same; a `live` page fetches itself anew."""
+        environment = self.dashboard.environment
         frame = {
             "visit": self,
+            "ui": environment.get_template("macros.html").make_module({"link": self.link}),
             "link": self.link,
             "asset": lambda name: self.link(f"/static/{name}", v=asset(name)[1]),
             "path": self.request.scope["path"].removeprefix(self.request.scope.get("root_path", "")) or "/",
@@ -208,5 +212,4 @@ class Visit:
             "now": datetime.now(timezone.utc),
             "sample": self.dashboard.sampler.sample,
         }
-        content = self.dashboard.environment.get_template(template).render(frame | values)
-        return HTMLResponse(content, status)
+        return HTMLResponse(environment.get_template(template).render(frame | values), status)

@@ -209,6 +209,13 @@ class LateWork(NamedTuple):
         return f"{'no reaper runs' if self.reapers == 0 else 'no reaper?'}: {waits} (`rqttl reaper` does it)"
 
 
+def sums(rows: Sequence[Row]) -> tuple[QueueStats, dict[str, float] | None]:
+    """Statistics and rates of several queues as those of one; the rates are the sums of all known rates."""
+    known = [row.rates for row in rows if row.rates]
+    totals = {counter: sum(growth[counter] for growth in known) for counter in next(iter(known), ())}
+    return aggregate(row.stats for row in rows), totals or None
+
+
 def counters(stats: QueueStats) -> dict[str, int]:
     """The counters that have rates: arrivals, deliveries, deaths, refusals, and what topics do."""
     return {
@@ -286,10 +293,8 @@ class Trend:
         ]
 
     def total(self, name: str) -> Row:
-        """All queues together; the rates are the sums of all known rates."""
-        known = self._rates.values()
-        sums = {counter: sum(growth[counter] for growth in known) for counter in next(iter(known), {})}
-        return Row(name, aggregate(self.snapshot.queues.values()), sums or None, tuple(self._all_depths))
+        """All queues together."""
+        return Row(name, *sums(self.rows()), tuple(self._all_depths))
 
     def late_work(self) -> LateWork | None:
         """Due work that nobody does, as far as a trend shows it: see the function of this name."""

@@ -67,7 +67,6 @@ def test_a_row_has_the_statistics_and_the_limits_of_its_queue(broker: Broker, cl
     row = row_of(sampler, "orders")
     assert (row.max_length, *row.targets) == (3, *["orders/dead"] * 4)
     assert (row.kind, row_of(sampler, "news").kind) == (None, "topic")
-    assert sampler.sample.sources("orders/dead") == ["orders"]
     assert (names(sampler, "paused"), names(sampler, "unconsumed")) == (["news"], ["orders", "orders/dead"])
     assert names(sampler, "full") == []
     orders.enqueue(b"x")
@@ -169,7 +168,8 @@ def test_rows_are_sorted_chosen_and_paged(broker: Broker, clock: Clock) -> None:
 
     assert names(sampler, "depth") == ["b.2", "a.2", "b.1", "a.1"]
     assert names(sampler, "name", ["b.*", "a.1"]) == ["a.1", "b.1", "b.2"]
-    assert sampler.sample.rows("depth", page=9, size=3)[1:] == (4, 2, 2)
+    beyond = sampler.sample.rows("depth", page=9, size=3)
+    assert (beyond.found, beyond.page, beyond.pages) == (4, 2, 2)
 
 
 def calls(client: redis.Redis) -> int:
@@ -247,7 +247,7 @@ def test_redis_away_leaves_the_last_sample_with_its_age(start_server: Callable[.
     sampler.tick()
 
     assert away.trouble
-    assert (away.trouble.since, away.number, away.age) == (6_030, 3, timedelta(minutes=1))
+    assert (away.number, away.age) == (3, timedelta(minutes=1))
     for sample in (away, midst):
         assert [(row.name, row.stats.ready, row.age) for row in sample.rows().rows] == [("a", 1, timedelta(minutes=1))]
         assert (sample.total.stats.ready, bool(sample.troubles)) == (1, True)
