@@ -18,7 +18,7 @@ from kombu.transport.base import to_rabbitmq_queue_arguments
 from rqttl.celery.translation import LEVELS, Broken, decode, encode, escape, options_of, parts_of, rank
 from rqttl.checks import BATCH, choice
 from rqttl.consuming.handling import log_unsettled
-from rqttl.delivery import Delivery
+from rqttl.delivery import LEFT, Delivery
 from rqttl.errors import QueueInUse, QueueMismatch, QueueNotFound, RqttlError
 from rqttl.flows import routes
 from rqttl.flows.routes import Route
@@ -73,8 +73,8 @@ class QoS(virtual.QoS):
         self.channel.settle(delivery_tag, (lambda delivery: delivery.nack(0)) if requeue else Delivery.reject)
 
     def restore_unacked(self) -> list[Any]:
-        for tag in list(self._delivered):
-            self.channel.settle(tag, Delivery.release)
+        all(self.channel.settle(tag, Delivery.release) for tag in list(self._delivered))  # no further try in an outage
+        self._delivered.clear()
         return []
 
 
@@ -253,9 +253,9 @@ class Channel(virtual.Channel):
             for name in self.parts(queue):
                 self._subscriptions.pop(name, None)
             self._stop()
-            for tag in [tag for tag in self._ready if self._deliveries[tag][0].queue not in self._subscriptions]:
-                self._ready.remove(tag)
-                self.settle(tag, Delivery.release)
+            gone = [tag for tag in self._ready if self._deliveries[tag][0].queue not in self._subscriptions]
+            self._ready = deque(tag for tag in self._ready if tag not in gone)
+            all(self.settle(tag, Delivery.release) for tag in gone)
             self._end(self._idle())
 
     def basic_get(self, queue: str, no_ack: bool = False, **_: Any) -> Any:
@@ -339,7 +339,8 @@ class Channel(virtual.Channel):
         except Broken as broken:
             reason = str(broken)
             logger.error("queue %s: message %s is rejected: %s", delivery.queue, delivery.sequence, reason)
-            return self.settle(tag, lambda delivery: delivery.reject(reason))
+            self.settle(tag, lambda delivery: delivery.reject(reason))
+            return None
         payload["properties"]["delivery_tag"] = tag
         message = self.Message(payload, channel=self)
         if no_ack:
@@ -348,12 +349,12 @@ class Channel(virtual.Channel):
             self.qos.append(message, tag)
         return message
 
-    def settle(self, tag: int, settle: Settle) -> None:
-        """Settle a message, or leave it to its lease."""
+    def settle(self, tag: int, settle: Settle) -> bool:
+        """Settle a message. Returns False if that met an outage: then it is left to its lease."""
         delivery, pump = self._deliveries.pop(tag, (None, None))
         self.qos._delivered.pop(tag, None)  # noqa: SLF001  # of its base class
         if delivery is None:
-            return  # it is settled
+            return True  # it is settled
         try:
             settle(delivery)
         except (*TEMPORARY, RqttlError) as error:
@@ -365,6 +366,7 @@ class Channel(virtual.Channel):
                 self._stale = True
             if self._ready or self._stale:
                 self.wake()
+        return delivery.settled != LEFT
 
     def close(self) -> None:
         """Send all acks, and give back what is unsettled."""

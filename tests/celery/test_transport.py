@@ -21,6 +21,7 @@ from redis.exceptions import NoPermissionError
 from rqttl import Broker, InvalidInput, Message, QueueFull, QueueMismatch
 from rqttl.celery.translation import LEVELS, _usual, escape
 from rqttl.store.driver import driver_of
+from tests.servers import Server
 from tests.waiting import until
 
 Connect = Callable[..., Any]
@@ -596,3 +597,19 @@ def test_an_error_of_the_thread_that_fetches_is_raised_and_the_next_call_goes_on
 def test_rqttl_loads_none_of_it() -> None:
     code = "import rqttl, rqttl.cli, sys; rqttl.Worker, rqttl.connect; print({'kombu', 'celery'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+def test_a_channel_that_closes_in_an_outage_tries_once(
+    connect: Connect, start_server: Callable[..., Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    server = start_server()
+    channel = connect(url=server.url).channel()
+    PLAIN(channel).declare()
+    for number in range(9):
+        Producer(channel).publish(number, routing_key="q")
+    channel.basic_qos(0, 5, False)
+    take(channel, PLAIN, 5, ack=False)
+    server.kill()
+    channel.close()
+
+    assert sum("could not settle message" in text for text in caplog.messages) == 1
