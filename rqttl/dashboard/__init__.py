@@ -51,7 +51,7 @@ def app(
     """An ASGI application that shows the queues of a broker, to mount in another one.
 
     `may` tells what the sender of a request may do: nothing (`None`), `"look"` or `"act"`. Without it, and if it
-    raises, the answer is 403. It may be a coroutine function. `queues` is a pattern of the queues to show. Without
+    raises, the answer is 403. It may be a coroutine function. `queues` is a pattern of all that it reaches. Without
     `bodies` it hides bodies, headers and descriptions of messages. A form must come from a page of the same host as the
     request; `hosts` names further ones, such as that of a proxy.
 

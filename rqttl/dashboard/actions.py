@@ -13,12 +13,12 @@ from urllib.parse import parse_qsl
 from starlette.responses import RedirectResponse, Response
 
 from rqttl import checks, text, units
-from rqttl.dashboard.forms import Plan, answer, entry_of, given, needed, queue_of
+from rqttl.dashboard.forms import Plan, answer, entry_of, given, needed, queue_of, refuse_hidden
 from rqttl.dashboard.jobs import Job, record
 from rqttl.dashboard.visit import Trouble
 from rqttl.errors import MessageLeased, PolicyNotFound
 from rqttl.inspector import effects, message_view
-from rqttl.inspector.dead_letters import DeadLetters, count_within, read_filter
+from rqttl.inspector.dead_letters import DeadLetterCounts, DeadLetters, count_within, read_filter
 from rqttl.inspector.queues import living_consumers
 from rqttl.options import OPTIONS, as_flags
 from rqttl.policies import Policy
@@ -72,6 +72,8 @@ def _flags(pairs: Sequence[tuple[str, str]]) -> list[str]:
 def _update(verb: str, visit: Visit) -> Plan:
     queue, paused = queue_of(visit), {"pause": True, "resume": False}.get(verb)
     changes = _options(visit) if paused is None else {"paused": paused}
+    targets = [target for name, target in changes.items() if OPTIONS[name].kind == "target" and target]
+    refuse_hidden(visit, *(str(target).replace("{queue}", queue.name) for target in targets))
     change = partial(queue.update, **changes) if paused is None else getattr(queue, verb)
 
     def look() -> list[str]:
@@ -177,10 +179,15 @@ def _letters(verb: str, visit: Visit) -> Plan:
     wanted = replace(wanted, older_than=min(oldest or latest, latest))
     participle = {"redrive": "put back", "move": f"moved to {to}", "purge": "removed"}[verb]
 
+    def check(counts: DeadLetterCounts) -> None:
+        if verb == "redrive":
+            refuse_hidden(visit, *(one.source for one in counts.ordered() if one.source))
+
     def look() -> list[str]:
         if to:
             broker.queue(to).options()  # raises if it does not exist
         found = count_within(queue, wanted, now, most=LOOKED, seconds=SECONDS, errors=False)
+        check(found.counts)
         if lines := effects.selected(broker, queue.name, found, participle, to, purge=verb == "purge"):
             return lines
         raise Trouble(404, f"{queue.name} has no such dead letters that are ready: nothing to do")
@@ -189,6 +196,7 @@ def _letters(verb: str, visit: Visit) -> Plan:
         chosen = DeadLetters(queue, wanted, now, STEP)
         for _ in chosen.select():
             yield
+        check(chosen.groups)
         try:
             for _ in chosen.purge() if verb == "purge" else chosen.redrive(to):
                 job.done, job.left = chosen.done, chosen.left

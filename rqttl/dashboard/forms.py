@@ -9,7 +9,6 @@ import secrets
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -95,6 +94,12 @@ def needed(visit: Visit, name: str) -> str:
 def queue_of(visit: Visit, name: str = "name") -> Queue:
     """The queue that a field names. Raises `QueueNotFound` for one that this dashboard hides."""
     queue = visit.dashboard.broker.queue(needed(visit, name))
-    if not fnmatchcase(queue.name, visit.dashboard.queues):
-        raise QueueNotFound(queue.name)
+    refuse_hidden(visit, queue.name)
     return queue
+
+
+def refuse_hidden(visit: Visit, *queues: str) -> None:
+    """Raise `QueueNotFound` for a queue that this dashboard hides, so that no action reaches it by another one."""
+    for queue in queues:
+        if not visit.dashboard.shows(queue):
+            raise QueueNotFound(queue)

@@ -186,6 +186,9 @@ def test_who_may_only_look_has_no_form_and_cannot_forge_one(visiting: Visiting, 
     [
         ("/queue/purge?name=shut", 404),
         ("/message/move?queue=q&id=r1&to=shut", 404),
+        *[(f"/queue/update?name=q&{option}", 404) for option in ("dead_letter=shut", "dead_letter_expired=a/{queue}")],
+        ("/queue/update?name=q&dead_letter={queue}/dead", 200),
+        ("/queue/update?name=q&dead_letter_maxlen=(drop)", 200),
         ("/policy/set?name=p&pattern=%23&lease=1s", 403),
         ("/dead/purge?name=q&filter=error%3Dorder*", 403),
         ("/message/delete?queue=q&id=r1", 200),
@@ -197,6 +200,20 @@ def test_a_dashboard_of_some_queues_without_bodies_acts_on_these_alone(
     asked = ask(visiting(act=True, queues="q*", bodies=False), form)
 
     assert (asked.status, "no price" in asked.text) == (status, False)
+
+
+def test_a_dashboard_of_some_queues_puts_dead_letters_back_into_these_alone(
+    visiting: Visiting, acting: TestClient, client: Any
+) -> None:
+    visitor, before = visiting(act=True, queues="[dq]*"), contents(client)
+
+    asked, forged = ask(visitor, "/dead/redrive?name=dead"), ask(visitor, "/dead/redrive?name=dead&confirm=forged")
+    until(lambda: "ended early" in visitor.get("/jobs").text)
+
+    assert (asked.status, forged.status) == (404, 303)
+    assert asked.title == "queue 'tight' does not exist: declare it first"
+    assert contents(client) == before
+    assert ask(visitor, "/dead/redrive?name=dead&filter=source%3Dq").status == 200
 
 
 def test_two_clicks_at_the_same_time_are_one_action(

@@ -210,6 +210,8 @@ def test_pages_say_where_messages_go_on_and_who_runs_another_version(
 
     assert f"0.0.9, others run {entry['version']}" in look(pages, "/workers").words
     assert ["news/europe", "orders.eu.#"] in look(pages, "/queue?name=news").rows
+    filled.declare_queue("brief", auto_delete_on_idle="1h")
+    assert "use of the queue: it lives for another 1h" in look(pages, "/queue?name=brief").words
     assert ["forwards", "messages go on to orders"] in look(pages, "/queue?name=old").facts
 
 
