@@ -6,9 +6,8 @@ import logging
 import re
 import secrets
 from bisect import bisect
-from collections.abc import AsyncIterator, Callable, MutableMapping
+from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl
@@ -16,6 +15,7 @@ from urllib.parse import parse_qsl
 from anyio import fail_after
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
@@ -26,8 +26,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rqttl import errors, outages, text
 from rqttl.dashboard import actions, dead, operations, pages
-from rqttl.dashboard.access import Denied, Visitor
-from rqttl.dashboard.visit import ASSETS, Dashboard, Trouble, Visit, asset
+from rqttl.dashboard.access import Denied
+from rqttl.dashboard.visit import ASSETS, STRANGER, Dashboard, Trouble, Visit, asset
 
 logger = logging.getLogger("rqttl.dashboard")
 
@@ -87,11 +87,11 @@ def application(dashboard: Dashboard, base: str = "") -> ASGIApp:
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
-        middleware=[Middleware(_WithHeaders), Middleware(GZipMiddleware, minimum_size=1000)],
+        middleware=[Middleware(_with_headers), Middleware(GZipMiddleware, minimum_size=1000)],
         exception_handlers={HTTPException: partial(_refusal, dashboard)},
     )
     app.router.redirect_slashes = False
-    return _Under(app, base) if base else app
+    return _under(base, app) if base else app
 
 
 def check_base(path: str) -> str:
@@ -104,45 +104,41 @@ def check_base(path: str) -> str:
     return base
 
 
-class _Under:
+def _under(base: str, app: ASGIApp) -> ASGIApp:
     """Takes requests of a proxy that strips the base path, and of one that does not."""
 
-    def __init__(self, app: ASGIApp, base: str) -> None:
-        self._app, self._base = app, base
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            base, path = self._base, scope["path"]
+            path = scope["path"]
             if path == base and path not in LIVE | LOOKS:
                 path += "/"
             scope = {**scope, "root_path": base, "path": path if path.startswith(f"{base}/") else base + path}
-        await self._app(scope, receive, send)
+        await app(scope, receive, send)
+
+    return answer
 
 
-class _WithHeaders:
+def _with_headers(app: ASGIApp) -> ASGIApp:
     """Adds our headers to each answer that has not set its own."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
-                present = {name.lower() for name, _ in message["headers"]}
-                more = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
-                message["headers"] = [*message["headers"], *(one for one in more if one[0] not in present)]
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
-        await self._app(scope, receive, send_with_headers)
+        await app(scope, receive, send_with_headers)
+
+    return answer
 
 
 async def _answer(dashboard: Dashboard, handler: Handler, request: Request, *, live: bool = False) -> Response:
     """Let a handler answer, in a thread, and explain what it raises."""
-    visitor, near, path = Visitor("", "", acts=False), None, text.escape(request.scope["path"])
-    told = _silent(dashboard)
+    visitor, near, path = STRANGER, None, text.escape(request.scope["path"])
     try:
         visitor = await dashboard.access.visitor(request)
-        told = {}
         if len(request.scope["query_string"]) > LONGEST_QUERY:
             raise Trouble(414, f"the address of a page has at most {LONGEST_QUERY:,} bytes after its question mark")
         if request.method == "POST" and not visitor.acts:
@@ -170,14 +166,9 @@ async def _answer(dashboard: Dashboard, handler: Handler, request: Request, *, l
         number = secrets.token_hex(4)
         logger.exception("page %s failed, id %s", path, number)
         status, message, headers = 500, f"this page failed; the log has the reason under the id {number}", {}
-    page = Visit(dashboard, request, visitor).page("error.html", title=message, status=status, near=near, **told)
+    page = Visit(dashboard, request, visitor).page("error.html", title=message, status=status, near=near)
     page.headers.update(headers)
     return page
-
-
-def _silent(dashboard: Dashboard) -> dict[str, Any]:
-    """What a page for strangers has in place of the sample: its troubles name servers."""
-    return {"sample": replace(dashboard.sampler.sample, troubles=())}
 
 
 #: Tells the samples of this process from those of an earlier one.
@@ -203,24 +194,25 @@ async def _fields(request: Request) -> dict[str, str]:
         raise Trouble(400, f"this is no form: {error}") from error
 
 
-def _explain(error: Exception) -> tuple[int, str, dict[str, str]]:
+#: The status and the words for an error; the first kind that it has counts.
+STATUSES: tuple[tuple[tuple[type[Exception], ...], int, str], ...] = (
+    ((errors.QueueNotFound, errors.PolicyNotFound), 404, "{}"),
+    ((errors.ContractError,), 500, "bug: {}"),
+    ((errors.InvalidInput,), 400, "{}"),
+    ((errors.OutcomeUnknown,), 503, "{}"),
+    ((errors.RqttlError,), 409, "{}"),
+    ((Exception,), 503, "Redis did not answer, so nothing is known: {}"),
+)
+
+
+def _explain(error: Exception) -> tuple[int, str, Mapping[str, str]]:
     """The status, the words and the headers for an error."""
-    message = text.without_secrets(str(error))
     if isinstance(error, (Denied, Trouble)):
-        return error.status, str(error), dict(getattr(error, "headers", {}))
-    if isinstance(error, (errors.QueueNotFound, errors.PolicyNotFound)):
-        return 404, message, {}
-    if isinstance(error, errors.ContractError):
-        return 500, f"bug: {message}", {}
-    if isinstance(error, errors.InvalidInput):
-        return 400, message, {}
-    if isinstance(error, errors.OutcomeUnknown):
-        return 503, message, {}
-    if isinstance(error, errors.RqttlError):
-        return 409, message, {}
+        return error.status, str(error), getattr(error, "headers", {})
+    status, words = next((status, words) for kinds, status, words in STATUSES if isinstance(error, kinds))
     if outages.is_denied(error):
-        return 403, f"the Redis user of this dashboard lacks a right: {message}", {}
-    return 503, f"Redis did not answer, so nothing is known: {message}", {}
+        status, words = 403, "the Redis user of this dashboard lacks a right: {}"
+    return status, words.format(text.without_secrets(str(error))), {}
 
 
 def _nearest(queue: str, dashboard: Dashboard) -> str | None:
@@ -234,9 +226,8 @@ async def _refusal(dashboard: Dashboard, request: Request, error: Exception) -> 
     """The page for an address that no route has, or that takes no such method."""
     status = error.status_code if isinstance(error, HTTPException) else 500
     words = {404: "there is no such page", 405: "this address takes another method"}
-    visit = Visit(dashboard, request, Visitor("", "", acts=False))
     title = words.get(status, "this request was refused")
-    return visit.page("error.html", title=title, status=status, **_silent(dashboard))
+    return Visit(dashboard, request, STRANGER).page("error.html", title=title, status=status)
 
 
 async def _file(name: str, request: Request) -> Response:

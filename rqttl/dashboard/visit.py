@@ -6,7 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from fnmatch import fnmatchcase
 from functools import cache
@@ -23,6 +23,7 @@ from starlette.responses import HTMLResponse, Response
 from rqttl import outages, text
 from rqttl.broker import fail_fast
 from rqttl.dashboard import charts
+from rqttl.dashboard.access import Visitor
 from rqttl.dashboard.jobs import Jobs, Outcomes
 from rqttl.errors import QueueNotFound
 from rqttl.options import OPTIONS
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from rqttl.broker import Broker
-    from rqttl.dashboard.access import Access, Visitor
+    from rqttl.dashboard.access import Access
     from rqttl.dashboard.sampler import Sampler
     from rqttl.doctor import Finding
     from rqttl.queue import Queue
@@ -45,6 +46,9 @@ ASSETS = {
     "idiomorph.min.js": "text/javascript",
     "icon.svg": "image/svg+xml",
 }
+
+#: Somebody who was not let in, or not asked.
+STRANGER = Visitor("", "", acts=False)
 
 
 class Trouble(Exception):
@@ -199,7 +203,7 @@ class Visit:
         self, template: str, *, title: str, command: str = "", live: bool = False, status: int = 200, **values: Any
     ) -> Response:
         """An answer made of a template. `command` is the one that shows the same; a `live` page fetches itself anew."""
-        environment = self.dashboard.environment
+        environment, sample = self.dashboard.environment, self.dashboard.sampler.sample
         frame = {
             "visit": self,
             "ui": environment.get_template("macros.html").make_module({"link": self.link}),
@@ -210,6 +214,7 @@ class Visit:
             "command": command,
             "live": live,
             "now": datetime.now(timezone.utc),
-            "sample": self.dashboard.sampler.sample,
+            # troubles name servers
+            "sample": replace(sample, troubles=()) if self.visitor is STRANGER else sample,
         }
         return HTMLResponse(environment.get_template(template).render(frame | values), status)
