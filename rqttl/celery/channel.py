@@ -12,8 +12,10 @@ from itertools import count
 from typing import Any
 
 from amqp.protocol import queue_declare_ok_t
+from kombu.exceptions import ChannelError
 from kombu.transport import virtual
 from kombu.transport.base import to_rabbitmq_queue_arguments
+from kombu.utils.uuid import uuid
 
 from rqttl.celery.translation import LEVELS, Broken, decode, encode, escape, options_of, parts_of, rank
 from rqttl.checks import BATCH, choice
@@ -22,6 +24,7 @@ from rqttl.delivery import LEFT, Delivery
 from rqttl.errors import QueueInUse, QueueMismatch, QueueNotFound, RqttlError
 from rqttl.flows import routes
 from rqttl.flows.routes import Route
+from rqttl.flows.steps import Recent
 from rqttl.outages import TEMPORARY
 
 logger = logging.getLogger("rqttl.celery")
@@ -119,12 +122,12 @@ class Channel(virtual.Channel):
         return list(known[queue])
 
     def queue_declare(self, queue: str | None = None, passive: bool = False, **options: Any) -> Any:
-        if passive and self._has_queue(queue):  # it stays as it is
-            return queue_declare_ok_t(queue, self._size(queue), 0)
-        return super().queue_declare(queue, passive, **options)
-
-    def _has_queue(self, queue: Any, **_: Any) -> bool:
-        return bool(self.connection.broker.options([escape(queue)]))
+        queue = queue or f"amq.gen-{uuid()}"
+        if passive and not self.connection.broker.options([escape(queue)]):
+            raise ChannelError(f"NOT_FOUND - no queue {queue!r}", (50, 10), "Channel.queue_declare", "404")
+        if not passive:
+            self._new_queue(queue, **options)
+        return queue_declare_ok_t(queue, self._size(queue) if passive else 0, 0)  # programs may lack the right to count
 
     def _new_queue(self, queue: str, **declared: Any) -> None:
         arguments = declared.get("arguments") or {}
@@ -193,13 +196,13 @@ class Channel(virtual.Channel):
 
     def _lookup(self, exchange: str, routing_key: str, default: str | None = None) -> list[str]:
         """The queues of a message. Matches of a direct exchange are remembered; others come and go with consumers."""
-        tables, now = self.connection.tables, time.monotonic()
-        queues: list[str]
-        queues, until = tables.get((exchange, routing_key), ([], 0))
+        tables: Recent[tuple[list[str], float]] = self.connection.tables
+        now = time.monotonic()
+        queues, until = tables.get(f"{exchange}\0{routing_key}", ([], 0))
         if now >= until:
             queues = [*super()._lookup(exchange, routing_key, default)]
             if exchange and queues and self.typeof(exchange).type == "direct":
-                tables[exchange, routing_key] = queues, now + REMEMBERED
+                tables.put(f"{exchange}\0{routing_key}", (queues, now + REMEMBERED))
         return queues
 
     # Publishing
@@ -209,7 +212,7 @@ class Channel(virtual.Channel):
         queues = self._lookup(exchange, routing_key)
         missing = [queue for queue in queues if not self._put(queue, message)]
         if missing and exchange:
-            self.connection.tables.pop((exchange, routing_key), None)
+            self.connection.tables.pop(f"{exchange}\0{routing_key}", None)
             stale = [route for route in self.connection.perform(routes.read, exchange) if route.queue in missing]
             self.connection.perform(routes.remove_stale, stale)
             for queue in set(self._lookup(exchange, routing_key)).difference(queues):

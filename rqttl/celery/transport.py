@@ -21,6 +21,7 @@ from kombu.transport import virtual
 from rqttl.broker import Broker, connect
 from rqttl.celery.channel import Channel
 from rqttl.errors import BrokerClosed, OutcomeUnknown, PoolExhausted
+from rqttl.flows.steps import Recent
 from rqttl.outages import TEMPORARY
 from rqttl.store.driver import driver_of
 
@@ -57,7 +58,7 @@ class Transport(virtual.Transport):
         #: exchanges and keys, until a time.
         self.parts: dict[str, list[str]] = {}
         self.declared: dict[str, dict[str, Any]] = {}
-        self.tables: dict[tuple[str, str], tuple[list[str], float]] = {}
+        self.tables: Recent[tuple[list[str], float]] = Recent(1_000)
         for channel in self.channels:
             channel.forget()
 

@@ -20,6 +20,8 @@ from redis.exceptions import NoPermissionError
 
 from rqttl import Broker, InvalidInput, Message, QueueFull, QueueMismatch
 from rqttl.celery.translation import LEVELS, _usual, escape
+from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.roles import rules
 from rqttl.store.driver import driver_of
 from tests.servers import Server
 from tests.waiting import until
@@ -613,3 +615,22 @@ def test_a_channel_that_closes_in_an_outage_tries_once(
     channel.close()
 
     assert sum("could not settle message" in text for text in caplog.messages) == 1
+
+
+def test_a_program_needs_no_more_rights_than_a_producer_and_consumer(
+    connect: Connect, redis_url: str, restricted: Callable[..., redis.Redis]
+) -> None:
+    rights, _ = rules(["producer", "consumer"], Keyspace())
+    restricted("reset", "on", "nopass", "resetchannels", *rights)
+    connection = connect(url=f"{redis_url}?username=half")
+    channel = connection.channel()
+    queue, fan = Queue("q", Exchange("x"), "k", max_priority=5), Exchange("f", "fanout")
+    reply = Queue("r", fan, auto_delete=True)
+    for each in (queue, reply):
+        each(channel).declare()
+    Producer(channel, Exchange("x")).publish(1, routing_key="k", priority=3)
+    Producer(channel, fan).publish(2)
+
+    assert sorted(bodies(take(channel, [queue, reply], 2))) == [1, 2]
+    channel.after_reply_message_received("r")
+    channel.close()

@@ -240,7 +240,7 @@ def test_a_cluster_and_sentinels(
             for each in range(5):
                 bound(app, mark).apply_async((10 * number + each,), countdown=each // 4)
             until(partial(lambda ends: ends <= {*notes()}, {f"end {10 * number + each}" for each in range(5)}))
-            assert app.control.ping(timeout=3)
+            until(lambda: app.control.ping(timeout=3))  # what comes within a failover may be lost
             if kind == "sentinel" and number == 0:
                 servers.fail_over(servers.primary())
         assert worker.stop() == 0
