@@ -23,7 +23,7 @@ from rqttl.cli import cli  # noqa: E402
 
 GUIDES = (
     *("retries", "delays", "topics", "control", "lifetimes", "policies"),
-    *("worker", "django", "asyncio", "tests", "command-line", "dashboard", "metrics-and-traces"),
+    *("worker", "celery", "django", "asyncio", "tests", "command-line", "dashboard", "metrics-and-traces"),
 )
 MOVES = ("from-rq-and-celery", "from-rabbitmq", "other-task-libraries", "upgrade")
 #: The pages by their places in the side bar, README before all others.
