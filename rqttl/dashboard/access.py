@@ -72,6 +72,10 @@ class Access:
         """Who made the request. Raises `Denied`."""
         if request.method not in ("GET", "HEAD") and not self._is_own_form(request):
             raise Denied(403, "this form does not come from a page of this dashboard")
+        if {"cross-site", "same-site"} & {*request.headers.getlist("sec-fetch-site")} and (
+            request.headers.getlist("sec-fetch-dest") != ["document"]
+        ):  # as a picture or a frame it would let Redis work for whoever lures a visitor
+            raise Denied(403, "a page of another site may link to this one, and not load it")
         address = request.client.host if request.client else ""
         user, acts = await self._who(request, address)
         return Visitor(user, address, acts)

@@ -206,7 +206,7 @@ class Visit:
         environment, sample = self.dashboard.environment, self.dashboard.sampler.sample
         frame = {
             "visit": self,
-            "ui": environment.get_template("macros.html").make_module({"link": self.link}),
+            "ui": environment.get_template("macros.html").make_module({"link": self.link, "sample": sample}),
             "link": self.link,
             "asset": lambda name: self.link(f"/static/{name}", v=asset(name)[1]),
             "path": self.request.scope["path"].removeprefix(self.request.scope.get("root_path", "")) or "/",

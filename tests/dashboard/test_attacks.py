@@ -131,6 +131,15 @@ def test_a_form_of_another_site_is_refused(guarded: TestClient, site: str) -> No
         knows_nothing(guarded.post(path, data=FORM, headers=[*headers, ("authorization", ADA)]), 403)
 
 
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_a_page_of_another_site_links_to_pages_and_does_not_load_them(guarded: TestClient, site: str) -> None:
+    headers = {"authorization": ADA, "sec-fetch-site": site}
+    for path in PAGES:
+        for kind in ("image", "empty", "iframe", ""):
+            knows_nothing(guarded.get(asked(path), headers=headers | {"sec-fetch-dest": kind}), 403)
+    assert guarded.get("/queues", headers=headers | {"sec-fetch-dest": "document"}).status_code == 200
+
+
 @pytest.mark.parametrize("path", ACTS)
 def test_an_action_takes_a_post_of_one_who_may_act(guarded: TestClient, path: str) -> None:
     for method in ("GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"):

@@ -118,6 +118,8 @@ def test_while_a_node_is_away_the_queues_of_the_others_go_on(launch: Callable[..
             until(lambda: "Some queues cannot be read" in look(pages, "/").words)
 
             assert "are away" in look(pages, "/").words
+            heads, *rows = look(pages, "/queues").rows
+            assert {heads[-1], *(row[-1][-4:] for row in rows[:12])} == {"as of", " ago"}
             assert look(pages, "/queues").fields["q0", "ready"] == "3"
             assert "numbers are the last ones" in look(pages, "/queue?name=q0").words
             shown = look(pages, f"/queue?name={stays}").links
