@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 from starlette.responses import RedirectResponse, Response
 
 from rqttl import checks, text, units
-from rqttl.dashboard.forms import Plan, answer, entry_of, given, needed, queue_of, refuse_hidden
+from rqttl.dashboard.forms import Plan, answer, entry_of
 from rqttl.dashboard.jobs import Job, record
 from rqttl.dashboard.visit import Trouble
 from rqttl.errors import MessageLeased, PolicyNotFound
@@ -49,7 +49,7 @@ def jobs(visit: Visit) -> Response:
 
 def _stop(visit: Visit) -> Response:
     """`/job/stop`: let a job stop after the step at hand."""
-    number = needed(visit, "number")
+    number = visit.needed("number")
     for job in visit.dashboard.jobs.all():
         if str(job.number) == number:
             job.stopping.set()
@@ -60,7 +60,7 @@ def _stop(visit: Visit) -> Response:
 
 
 def _options(visit: Visit) -> dict[str, Any]:
-    if options := {name: one.parse(value) for name, one in OPTIONS.items() if (value := given(visit, name))}:
+    if options := {name: one.parse(value) for name, one in OPTIONS.items() if (value := visit.text(name))}:
         return options
     raise Trouble(400, "nothing to change: give an option a value, or (none)")
 
@@ -70,10 +70,10 @@ def _flags(pairs: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def _update(verb: str, visit: Visit) -> Plan:
-    queue, paused = queue_of(visit), {"pause": True, "resume": False}.get(verb)
+    queue, paused = visit.queue(), {"pause": True, "resume": False}.get(verb)
     changes = _options(visit) if paused is None else {"paused": paused}
     targets = [target for name, target in changes.items() if OPTIONS[name].kind == "target" and target]
-    refuse_hidden(visit, *(str(target).replace("{queue}", queue.name) for target in targets))
+    visit.dashboard.refuse_hidden(*(str(target).replace("{queue}", queue.name) for target in targets))
     change = partial(queue.update, **changes) if paused is None else getattr(queue, verb)
 
     def look() -> list[str]:
@@ -90,9 +90,9 @@ def _update(verb: str, visit: Visit) -> Plan:
 
 
 def _end(verb: str, visit: Visit) -> Plan:
-    queue, state = queue_of(visit), None
+    queue, state = visit.queue(), None
     if verb == "purge":
-        state = checks.choice(given(visit, "state", "ready"), "state", get_args(Purged))
+        state = checks.choice(visit.text("state", "ready"), "state", get_args(Purged))
 
     def work(job: Job) -> Generator[None, None, None]:
         job.done = queue.purge(state) if state else queue.delete()  # type: ignore[arg-type]  # it is one of them
@@ -104,7 +104,7 @@ def _end(verb: str, visit: Visit) -> Plan:
 
 
 def _send(visit: Visit) -> Plan:
-    queue, form = queue_of(visit), checks.choice(given(visit, "format", "text"), "format", ("text", "json"))
+    queue, form = visit.queue(), checks.choice(visit.text("format", "text"), "format", ("text", "json"))
     written = visit.fields.get("body", "").replace("\r\n", "\n")
     if (size := len(written.encode())) > LONGEST:
         raise Trouble(400, f"body: expected at most {LONGEST:,} bytes, got {size:,}; `rqttl send` takes more")
@@ -113,8 +113,8 @@ def _send(visit: Visit) -> Plan:
         body = body.encode() if isinstance(body, str) else body
     except (ValueError, RecursionError) as error:
         raise Trouble(400, f"body: not JSON: {error}") from error
-    headers = [checks.key_and_value(line) for line in given(visit, "headers").splitlines() if line.strip()]
-    times: dict[str, Any] = {name: value for name in ("ttl", "delay") if (value := given(visit, name))}
+    headers = [checks.key_and_value(line) for line in visit.text("headers").splitlines() if line.strip()]
+    times: dict[str, Any] = {name: value for name in ("ttl", "delay") if (value := visit.text(name))}
     for name, value in times.items():
         units.duration(value, name)
     message_view.overhead(message := Message(body, headers=dict(headers) or None, **times))  # raises as sending would
@@ -135,11 +135,11 @@ def _send(visit: Visit) -> Plan:
 
 
 def _message(verb: str, visit: Visit) -> Plan:
-    queue, id, (method, participle, more) = queue_of(visit, "queue"), needed(visit, "id"), MESSAGES[verb]
+    queue, id, (method, participle, more) = visit.queue("queue"), visit.needed("id"), MESSAGES[verb]
     broker, scheduled = visit.dashboard.broker, "scheduled " if verb in ("cancel", "reschedule") else ""
-    value = queue_of(visit, more).name if verb == "move" else given(visit, more)
+    value = visit.queue(more).name if verb == "move" else visit.text(more)
     if verb == "reschedule":
-        units.duration(needed(visit, more), more)
+        units.duration(visit.needed(more), more)
     call: Callable[..., int] = partial(getattr(queue, method), id, **{more: value} if value else {})
 
     def told(n: int, words: str) -> str:
@@ -167,12 +167,12 @@ def _message(verb: str, visit: Visit) -> Plan:
 
 def _letters(verb: str, visit: Visit) -> Plan:
     """Only the dead letters that are there at the time of the first form: `at` has it."""
-    broker, queue = visit.dashboard.broker, queue_of(visit)
-    to = queue_of(visit, "to").name if verb == "move" else None
+    broker, queue = visit.dashboard.broker, visit.queue()
+    to = visit.queue("to").name if verb == "move" else None
     words = parse_qsl(visit.fields.get("filter", ""), keep_blank_values=True)
     if not visit.dashboard.bodies and {"error", "header"} & dict(words).keys():
         raise Trouble(403, "this dashboard hides headers and descriptions: it has no filter by them")
-    wanted, at = read_filter(words), given(visit, "at")
+    wanted, at = read_filter(words), visit.text("at")
     now = units.as_datetime(units.instant(at, "at")) if at else broker.server_time()
     oldest = now - wanted.older_than if isinstance(wanted.older_than, timedelta) else wanted.older_than
     latest = now + timedelta(milliseconds=1)
@@ -181,7 +181,7 @@ def _letters(verb: str, visit: Visit) -> Plan:
 
     def check(counts: DeadLetterCounts) -> None:
         if verb == "redrive":
-            refuse_hidden(visit, *(one.source for one in counts.ordered() if one.source))
+            visit.dashboard.refuse_hidden(*(one.source for one in counts.ordered() if one.source))
 
     def look() -> list[str]:
         if to:
@@ -215,11 +215,11 @@ def _letters(verb: str, visit: Visit) -> Plan:
 def _policy(verb: str, visit: Visit) -> Plan:
     if visit.dashboard.queues != "*":
         raise Trouble(403, f"policies act on all queues, and this dashboard shows {visit.dashboard.queues}")
-    broker, name, operator = visit.dashboard.broker, needed(visit, "name"), given(visit, "operator") == "yes"
+    broker, name, operator = visit.dashboard.broker, visit.needed("name"), visit.text("operator") == "yes"
     kind, flags, wanted = "operator policy" if operator else "policy", list[str](), None
     if verb == "set":
-        options, pattern, syntax = _options(visit), needed(visit, "pattern"), given(visit, "syntax", "wildcard")
-        priority = OPTIONS["max_length"].parse(given(visit, "priority", "0"))
+        options, pattern, syntax = _options(visit), visit.needed("pattern"), visit.text("syntax", "wildcard")
+        priority = OPTIONS["max_length"].parse(visit.text("priority", "0"))
         wanted = Policy.read(name, pattern, options, priority=priority, syntax=syntax, operator=operator)
         flags = [pattern, *as_flags(options | {"priority": priority}, "--none"), *["--regex"] * (syntax == "regex")]
 

@@ -17,11 +17,9 @@ from starlette.responses import RedirectResponse, Response
 from rqttl import text
 from rqttl.dashboard.jobs import Job, record
 from rqttl.dashboard.visit import Trouble
-from rqttl.errors import QueueNotFound
 
 if TYPE_CHECKING:
     from rqttl.dashboard.visit import Visit
-    from rqttl.queue import Queue
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ class Plan:
 def answer(make: Callable[[Visit], Plan], visit: Visit) -> Response:
     """The page with the dry run of a form, also where the name was mistyped; for a confirmed one, the outcome."""
     plan = make(visit)
-    title, id, typed = f"{plan.verb.capitalize()} {plan.of}{plan.queue}", given(visit, "confirm"), given(visit, "typed")
+    title, id, typed = f"{plan.verb.capitalize()} {plan.of}{plan.queue}", visit.text("confirm"), visit.text("typed")
     command = shlex.join(["rqttl", *plan.command.split(), plan.queue, *plan.flags, *plan.rest])
     page = partial(visit.page, "action.html", command=command, plan=plan)
     if not id or (plan.typed and typed != plan.typed):
@@ -77,29 +75,3 @@ def entry_of(visit: Visit, action: str, queue: str, filter: str) -> dict[str, st
     """What the log says of an action."""
     who = visit.visitor
     return {"user": who.user or "somebody", "address": who.address, "action": action, "queue": queue, "filter": filter}
-
-
-def given(visit: Visit, name: str, default: str = "") -> str:
-    """A field without spaces around it."""
-    return visit.fields.get(name, "").strip() or default
-
-
-def needed(visit: Visit, name: str) -> str:
-    """A field that the form must have. Raises `Trouble`."""
-    if not (value := given(visit, name)):
-        raise Trouble(400, f"{name}: the form needs a value for it")
-    return value
-
-
-def queue_of(visit: Visit, name: str = "name") -> Queue:
-    """The queue that a field names. Raises `QueueNotFound` for one that this dashboard hides."""
-    queue = visit.dashboard.broker.queue(needed(visit, name))
-    refuse_hidden(visit, queue.name)
-    return queue
-
-
-def refuse_hidden(visit: Visit, *queues: str) -> None:
-    """Raise `QueueNotFound` for a queue that this dashboard hides, so that no action reaches it by another one."""
-    for queue in queues:
-        if not visit.dashboard.shows(queue):
-            raise QueueNotFound(queue)

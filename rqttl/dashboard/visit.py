@@ -158,6 +158,12 @@ class Dashboard:
         """True for a queue of those that this dashboard shows."""
         return fnmatchcase(queue, self.queues)
 
+    def refuse_hidden(self, *queues: str) -> None:
+        """Raise `QueueNotFound` for a queue that this dashboard hides, so that no action reaches it by another one."""
+        for queue in queues:
+            if not self.shows(queue):
+                raise QueueNotFound(queue)
+
 
 @dataclass(frozen=True)
 class Visit:
@@ -169,20 +175,23 @@ class Visit:
     fields: Mapping[str, str] = field(default_factory=dict)
 
     def text(self, name: str, default: str = "") -> str:
-        """A value of the query, the last one of this name."""
+        """A value of the form, without spaces around it; of a page, the last one of this name in the query."""
+        if self.request.method == "POST":
+            return self.fields.get(name, "").strip() or default
         return str(self.request.query_params.get(name, default))
 
     def needed(self, name: str) -> str:
-        """A value that the query must have. Raises `Trouble`."""
+        """A value that must be there. Raises `Trouble`."""
         if not (value := self.text(name)):
-            raise Trouble(400, f"{name}: the address of this page needs a value for it")
+            raise Trouble(400, f"{name}: expected a value")
         return value
 
     def queue(self, name: str = "name") -> Queue:
-        """The queue that a value of the query names. Raises `QueueNotFound` for one that this dashboard hides."""
-        handle = self.dashboard.looking.queue(self.needed(name))
-        if not self.dashboard.shows(handle.name):
-            raise QueueNotFound(handle.name)
+        """The queue that a value names. Raises `QueueNotFound` for one that this dashboard hides."""
+        dashboard = self.dashboard
+        broker = dashboard.broker if self.request.method == "POST" else dashboard.looking
+        handle = broker.queue(self.needed(name))
+        dashboard.refuse_hidden(handle.name)
         return handle
 
     def number(self, name: str, default: int = 1) -> int:

@@ -117,7 +117,7 @@ def test_what_the_dry_run_says_is_what_happens(
 
 #: Forms that are refused, with the status and the words of the product.
 WRONG = [
-    ("/queue/pause?queue=q", 400, "name: the form needs a value"),
+    ("/queue/pause?queue=q", 400, "name: expected a value"),
     ("/queue/pause?name=nowhere", 404, "queue 'nowhere' does not exist"),
     ("/queue/pause?name=kept", 409, "operator policy open decides"),
     ("/queue/update?name=q", 400, "nothing to change"),
@@ -142,7 +142,7 @@ WRONG = [
     ("/dead/redrive?name=dead&filter=source%3Dnone", 404, "has no such dead letters"),
     ("/dead/redrive?name=dead&at=yesterday", 400, "at: expected"),
     ("/dead/move?name=dead&to=nowhere", 404, "queue 'nowhere' does not exist"),
-    ("/dead/move?name=dead", 400, "to: the form needs a value"),
+    ("/dead/move?name=dead", 400, "to: expected a value"),
     ("/policy/set?name=p&pattern=(&syntax=regex&lease=1s", 400, "policy 'p': pattern"),
     ("/policy/set?name=p&pattern=%23&lease=1s&priority=high", 400, "priority: expected a whole number"),
     ("/policy/delete?name=p", 404, "policy 'p' does not exist"),
