@@ -108,8 +108,6 @@ class Channel(virtual.Channel):
         if self._qos is not None:
             self._qos._delivered.clear()  # noqa: SLF001  # of its base class
 
-    # Queues
-
     def prepare_queue_arguments(self, arguments: Mapping[str, Any], **options: Any) -> Any:
         return to_rabbitmq_queue_arguments(arguments or {}, **options)
 
@@ -168,8 +166,6 @@ class Channel(virtual.Channel):
             self.state.queue_bindings_delete(queue)
             self.connection.declared.pop(queue, None)
 
-    # Bindings
-
     def exchange_declare(self, exchange: str | None = None, type: str | None = None, **options: Any) -> None:  # noqa: A002
         super().exchange_declare(exchange, choice(type or "direct", "exchange: type", self.exchange_types), **options)
 
@@ -205,8 +201,6 @@ class Channel(virtual.Channel):
                 tables.put(f"{exchange}\0{routing_key}", (queues, now + REMEMBERED))
         return queues
 
-    # Publishing
-
     def basic_publish(self, message: dict[str, Any], exchange: str, routing_key: str, **_: Any) -> None:
         message["properties"]["delivery_info"].update(exchange=exchange, routing_key=routing_key)
         queues = self._lookup(exchange, routing_key)
@@ -233,8 +227,6 @@ class Channel(virtual.Channel):
             self._declare(queue, options)
             self.connection.broker.queue(name).enqueue(sent)
         return True
-
-    # Consuming
 
     def basic_qos(self, prefetch_size: int = 0, prefetch_count: int = 0, apply_global: bool = False) -> None:
         self.qos.prefetch_count = prefetch_count

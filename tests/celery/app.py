@@ -10,13 +10,11 @@ from celery import Celery, shared_task
 
 import rqttl.celery  # noqa: F401  # for URLs with the name of the transport
 
-OPTIONS = {"LEASE": "lease", "NAMESPACE": "namespace"}
-
 
 def configure(environment: Mapping[str, str]) -> Celery:
     """An application with these settings."""
     app = Celery("tests", broker=environment["BROKER"], backend=environment["BACKEND"], set_as_current=False)
-    options: dict[str, Any] = {name: environment[key] for key, name in OPTIONS.items() if key in environment}
+    options: dict[str, Any] = {"lease": environment["LEASE"]} if "LEASE" in environment else {}
     if "MAX_DELIVERIES" in environment:
         options["queue_options"] = {"max_deliveries": int(environment["MAX_DELIVERIES"])}
     late = bool(environment.get("ACKS_LATE"))
@@ -30,8 +28,6 @@ def configure(environment: Mapping[str, str]) -> Celery:
         worker_send_task_events=bool(environment.get("EVENTS")),
         task_track_started=True,
     )
-    if environment.get("URL_OF_RESULTS"):
-        app.conf.result_backend = environment["URL_OF_RESULTS"]
     return app
 
 

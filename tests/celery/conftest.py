@@ -61,15 +61,9 @@ class Worker:
         assert self.process.poll() is None, self.text
         return self
 
-    def has_logged(self, text: str) -> None:
-        until(lambda: text in self.text)
-
-    def send(self, number: int) -> None:
-        self.process.send_signal(number)
-
-    def stop(self, number: int = signal.SIGTERM) -> int:
-        """Send a signal, and wait for the end."""
-        self.send(number)
+    def stop(self) -> int:
+        """End it as an operator does."""
+        self.process.terminate()
         return self.process.wait(PATIENCE)
 
     def kill(self) -> None:
