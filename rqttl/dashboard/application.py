@@ -219,7 +219,8 @@ def _nearest(queue: str, dashboard: Dashboard) -> str | None:
     """The name of a queue that is most like that of a missing one, among those around it."""
     names = dashboard.sampler.sample.names
     place = bisect(names, queue)
-    return text.nearest(queue, names[max(0, place - AROUND) : place + AROUND])
+    around = names[max(0, place - AROUND) : place + AROUND]
+    return text.nearest(queue, [name for name in around if name != queue])  # it may just have ended
 
 
 async def _refusal(dashboard: Dashboard, request: Request, error: Exception) -> Response:

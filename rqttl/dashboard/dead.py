@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from rqttl import text
 from rqttl.dashboard import charts
 from rqttl.dashboard.sampler import paged
-from rqttl.dashboard.visit import Trouble, looking_at_messages
+from rqttl.dashboard.visit import Trouble, looking_at_messages, quoted
 from rqttl.inspector.dead_letters import WORDS, count_times, count_within, read_filter
 from rqttl.inspector.queues import deaths, outgoing
 from rqttl.options import REASONS
@@ -143,6 +143,6 @@ def _address(visit: Visit, name: str, words: Sequence[Word], more: Sequence[Word
 def command_of(name: str, words: Sequence[Word]) -> str:
     """The command that shows the same."""
     flags = "".join(f" --{word} {quote(value)}" for word, value in words if word != "id")
-    if ids := [quote(value) for word, value in words if word == "id"]:
-        return f"rqttl dead show {name} {' '.join(ids)}{flags}"
+    if ids := [value for word, value in words if word == "id"]:
+        return f"rqttl dead show {name}{flags} {quoted(*ids)}"
     return f"rqttl dead report {name} --by error{flags}"

@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import partial
-from shlex import quote
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from starlette.responses import Response
 
 from rqttl import checks, outages, text
 from rqttl.dashboard.sampler import ATTENTION, SORTS, SPANS, paged
-from rqttl.dashboard.visit import Trouble, looking_at_messages
+from rqttl.dashboard.visit import Trouble, looking_at_messages, quoted
 from rqttl.inspector import message_view
 from rqttl.inspector import queues as views
 from rqttl.types import State
@@ -94,7 +93,7 @@ def queues(visit: Visit) -> Response:
     page = sample.rows(sort, patterns, visit.number("page"))
     near = text.nearest(patterns[0], sample.names[:NEAR]) if patterns and not page.found else None
     values: dict[str, Any] = {"listed": page, "sort": sort, "q": visit.text("q"), "near": near}
-    command = " ".join(["rqttl stats", *map(quote, patterns)])
+    command = f"rqttl stats {quoted(*patterns)}".rstrip()
     return visit.page("queues.html", title="Queues", command=command, live=True, **values)
 
 
@@ -186,7 +185,7 @@ def message(visit: Visit) -> Response:
     if len(found) == 1:
         values |= _details(visit, found[0], rows[0]["held"] if consumers is not None else None, now)
         values["rule"] = message_view.deadline_rule(found[0], explanation)
-    command = f"rqttl message show {handle.name} {quote(id)}"
+    command = f"rqttl message show {handle.name} {quoted(id)}"
     return visit.page("message.html", title=f"Message {text.escape(id)}", command=command, **values)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -69,6 +70,11 @@ def looking_at_messages() -> Iterator[None]:
             raise
         role = "one with the role `viewer` may: `rqttl acl generate --role viewer` prints its rights"
         raise Trouble(403, f"the Redis user of this dashboard may not look at messages; {role}") from error
+
+
+def quoted(*words: str) -> str:
+    """Words of a shell that a command takes as they are, also those of a stranger that look like its options."""
+    return shlex.join([*["--"] * any(word.startswith("-") for word in words), *words])
 
 
 @cache

@@ -214,6 +214,8 @@ def test_pages_say_where_messages_go_on_and_who_runs_another_version(
     assert ["news/europe", "orders.eu.#"] in look(pages, "/queue?name=news").rows
     filled.declare_queue("brief", auto_delete_on_idle="1h")
     assert "use of the queue: it lives for another 1h" in look(pages, "/queue?name=brief").words
+    filled.queue("brief").delete()
+    assert "Did you mean brief" not in look(pages, "/queue?name=brief", 404).words
     assert ["forwards", "messages go on to orders"] in look(pages, "/queue?name=old").facts
 
 
@@ -244,6 +246,20 @@ def test_what_is_hidden_is_nowhere(filled: Broker, visiting: Visiting) -> None:
     assert "hides the bodies" in look(pages, MESSAGE[1], 403).words
     assert "does not exist" in look(pages, "/queue?name=news", 404).words
     assert "/queue?name=orders" in look(pages, "/queue?name=ordrs", 404).links
+
+
+def test_a_command_takes_no_text_of_a_stranger_for_an_option(queue: Queue, pages: TestClient) -> None:
+    queue.enqueue(Message(b"x", id="--url=redis://evil.test"))
+
+    assert (
+        "rqttl message show q -- --url=redis://evil.test"
+        in look(pages, "/message?queue=q&id=--url=redis://evil.test").words
+    )
+    assert "rqttl stats -- --url=a" in look(pages, "/queues?q=--url=a").words
+    assert (
+        "rqttl dead show q --reason expired -- --url=a"
+        in look(pages, "/dead/queue?name=q&id=--url=a&reason=expired").words
+    )
 
 
 def test_several_messages_with_one_id_are_listed_and_wrong_values_explained(queue: Queue, pages: TestClient) -> None:
