@@ -46,6 +46,10 @@ class Alarm(NamedTuple):
     sort: str = ""
 
 
+#: Names or patterns by which queues are chosen.
+PATTERNS = 20
+
+
 def overview(visit: Visit) -> Response:
     """`/`: what needs attention, totals, and the busiest queues."""
     sample, span = visit.dashboard.sampler.sample, checks.choice(visit.text("span", "10m"), "span", SPANS)
@@ -89,6 +93,8 @@ def _alarms(sample: Sample) -> Iterator[Alarm]:
 def queues(visit: Visit) -> Response:
     """`/queues`: the numbers of all queues, by pages."""
     sample, patterns = visit.dashboard.sampler.sample, visit.text("q").split()
+    if len(patterns) > PATTERNS:  # hundreds of them take seconds for many names
+        raise Trouble(400, f"q: expected at most {PATTERNS} names or patterns")
     sort = checks.choice(visit.text("sort", "name"), "sort", ("name", *SORTS, *ATTENTION))
     page = sample.rows(sort, patterns, visit.number("page"))
     near = text.nearest(patterns[0], sample.names[:NEAR]) if patterns and not page.found else None

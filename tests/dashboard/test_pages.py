@@ -273,7 +273,13 @@ def test_several_messages_with_one_id_are_listed_and_wrong_values_explained(queu
     answer = pages.get(f"/message/body?queue=q&id={sequences[0]}")
     assert (answer.content, answer.headers["content-type"]) == (b"x\x00", "application/octet-stream")
     assert answer.headers["content-disposition"] == f'attachment; filename="{sequences[0]}"'
-    for path in ("message?queue=q", "queue?name=q&state=lost", "queues?sort=colour", "queue?name=a b"):
+    for path in (
+        "message?queue=q",
+        "queue?name=q&state=lost",
+        "queues?sort=colour",
+        f"queues?q={21 * '*a*b+'}",
+        "queue?name=a b",
+    ):
         look(pages, f"/{path}", 400)
     look(pages, "/message/body?queue=q&id=same", 409)
     look(pages, "/message?queue=q&id=none", 404)
