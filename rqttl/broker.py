@@ -129,6 +129,11 @@ class Broker:
         return self._driver.store.address
 
     @property
+    def namespace(self) -> str:
+        """The prefix of all keys."""
+        return self._driver.keyspace.namespace
+
+    @property
     def events(self) -> Events:
         """The listeners of this broker. `events.subscribe(function)` reports commands, waits, renewals and sweeps."""
         return self._driver.events
@@ -143,7 +148,7 @@ class Broker:
         self._driver.events.observer = observer
 
     def __repr__(self) -> str:
-        return f"<Broker {self.address} namespace {self._driver.keyspace.namespace!r}>"
+        return f"<Broker {self.address} namespace {self.namespace!r}>"
 
     def declare_queue(self, name: str, **options: Unpack[OptionArguments]) -> Queue:
         """Create a queue, or find it with the same options.

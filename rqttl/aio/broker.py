@@ -387,9 +387,13 @@ class AsyncBroker:
         client = self._client
         return client.address if isinstance(client, Seeds) else client and Address.of(client.connection_pool)
 
+    @property
+    def namespace(self) -> str:
+        return self._driver.keyspace.namespace
+
     def __repr__(self) -> str:
         at = self.address or f"embedded://{self._folder}"
-        return f"<AsyncBroker {at} namespace {self._driver.keyspace.namespace!r}>"
+        return f"<AsyncBroker {at} namespace {self.namespace!r}>"
 
     async def aclose(self) -> None:
         """End all waits, carry out all calls that have begun, close the connections, and leave an embedded server.

@@ -214,6 +214,11 @@ class Visit:
         words = urlencode({name: value for name, value in query.items() if value not in ("", None)})
         return f"{self.request.scope.get('root_path', '')}{path}{'?' if words else ''}{words}"
 
+    def shell(self, command: str) -> str:
+        """A command as one enters it for the namespace of this dashboard."""
+        namespace = self.dashboard.broker.namespace
+        return command if namespace == "rqttl" else command.replace("rqttl ", f"rqttl --namespace {namespace} ", 1)
+
     def page(
         self, template: str, *, title: str, command: str = "", live: bool = False, status: int = 200, **values: Any
     ) -> Response:
@@ -223,6 +228,7 @@ class Visit:
             "visit": self,
             "ui": environment.get_template("macros.html").make_module({"link": self.link, "sample": sample}),
             "link": self.link,
+            "shell": self.shell,
             "asset": lambda name: self.link(f"/static/{name}", v=asset(name)[1]),
             "path": self.request.scope["path"].removeprefix(self.request.scope.get("root_path", "")) or "/",
             "title": title,

@@ -1,10 +1,13 @@
 """What every answer of the dashboard has in common."""
 
 import hashlib
+import re
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+import redis
 from starlette.testclient import TestClient
 
 from rqttl import Broker
@@ -47,3 +50,19 @@ def test_the_script_of_others_is_the_release_that_was_read() -> None:
     content, _ = asset("idiomorph.min.js")
 
     assert hashlib.sha256(content).hexdigest() == "4cbd535caf7663a51eda9bce6595371c384fc430d54b8d414e29a61167f19f96"
+
+
+def test_each_command_names_the_namespace_of_the_dashboard(
+    client: redis.Redis, visiting: Callable[..., TestClient]
+) -> None:
+    with Broker(client, "other") as broker:
+        empty = re.findall(r"rqttl [^<\n]*", visiting(broker).get("/queues").text)
+        broker.declare_topic("news")
+        broker.declare_queue("q", paused=True).enqueue(b"x", id="m")
+        pages = visiting(broker)
+        shown = [pages.get(path).text for path in ("/", "/queue?name=news", "/message?queue=q&id=m", "/workers")]
+        commands = re.findall(r"<code>(rqttl [^<]*)", "".join(shown))
+
+    assert "rqttl --namespace other queue declare orders" in empty
+    assert "rqttl --namespace other queue resume q" in commands
+    assert [one for one in commands if not one.startswith("rqttl --namespace other ")] == []

@@ -36,8 +36,8 @@ def test_imports_that_need_no_redis_do_not_wait_for_its_client(statement: str) -
 _NAMES = {
     rqttl.Broker: (
         "address apply_plan check_policy close consume declare_queue declare_topic delete_policy deployment events "
-        "explain held_back interrupt node_of observer options policies preview_declaration preview_plan preview_policy "
-        "queue queues reaper_count receive reconcile server_time set_policy stats topic workers"
+        "explain held_back interrupt namespace node_of observer options policies preview_declaration preview_plan "
+        "preview_policy queue queues reaper_count receive reconcile server_time set_policy stats topic workers"
     ),
     rqttl.Queue: (
         "ack_many cancel consume consumers dead_letter declared delete delete_message enqueue enqueue_many "
