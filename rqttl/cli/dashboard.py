@@ -42,13 +42,7 @@ _flags = params.with_options(
     click.option("--host", multiple=True, metavar="NAME", help="Name at which browsers find it, such as a proxy's."),
     click.option("--base-path", default="", metavar="PATH", help="Path of it behind a proxy, such as /queues."),
     click.option("--proxy-user-header", default="", metavar="HEADER", help="Header in which a proxy names the user."),
-    click.option(
-        "--proxy-from",
-        type=ip_network,
-        multiple=True,
-        metavar="NETWORK",
-        help="Where they are, such as 10.0.0.0/8.",
-    ),
+    click.option("--proxy-from", type=ip_network, multiple=True, metavar="NETWORK", help="Its network: 10.0.0.0/8."),
     click.option("--actors", default="", metavar="NAMES", help="Users of a proxy who may act, such as ada,bob."),
 )
 

@@ -33,10 +33,8 @@ def chart(points: Points, *names: str) -> Chart:
     """The chart of some series of a history, on one scale."""
     series = {name: points.series[name] for name in names}
     known = {name: [(i, n) for i, n in enumerate(numbers) if not isnan(n)] for name, numbers in series.items()}
-    top, size = (
-        _round_up(max((n for pairs in known.values() for _, n in pairs), default=0)),
-        len(points.series[names[0]]),
-    )
+    top = _round_up(max((n for pairs in known.values() for _, n in pairs), default=0))
+    size = len(points.series[names[0]])
     lines = {name: [_points(piece, size, top) for piece in _pieces(pairs)] for name, pairs in known.items()}
     x = [(WIDTH * part / 4, _ago(points.seconds * size * (4 - part) / 4)) for part in range(5)]
     y = [(HEIGHT * (1 - part / 2), text.format_rate(top * part / 2).removesuffix(".0")) for part in range(3)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
@@ -53,8 +53,10 @@ PATTERNS = 20
 def overview(visit: Visit) -> Response:
     """`/`: what needs attention, totals, and the busiest queues."""
     sample, span = visit.dashboard.sampler.sample, checks.choice(visit.text("span", "10m"), "span", SPANS)
+    lived, (seconds, slots) = sample.now - sample.since, SPANS[span]
     values: dict[str, Any] = {
         "span": span,
+        "lived": timedelta(seconds=lived) if lived < seconds * slots else None,
         "spans": SPANS,
         "points": sample.history("", span),
         "alarms": list(_alarms(sample)),

@@ -200,11 +200,9 @@ class Visit:
         dashboard.refuse_hidden(handle.name)
         return handle
 
-    def number(self, name: str, default: int = 1) -> int:
-        """A whole number of the query, at least 1. Raises `Trouble`."""
-        value = self.text(name)
-        if not value:
-            return default
+    def number(self, name: str) -> int:
+        """A whole number of the query, 1 without it. Raises `Trouble`."""
+        value = self.text(name, "1")
         if not (value.isascii() and value.isdigit() and len(value) < 10 and int(value)):
             raise Trouble(400, f"{name}: expected a whole number from 1 on, got {text.format_value(value)}")
         return int(value)

@@ -195,6 +195,7 @@ def test_what_needs_attention_is_said_with_the_command_that_mends_it(broker: Bro
     ]:
         assert words in page.words
     assert not re.search("(dead|held) has", page.words)
+    assert "The history begins with this process" in page.words
     assert {"/queue?name=held", "/queues?sort=unconsumed"} <= set(page.links)
 
     broker.declare_queue("late").enqueue(b"x", ttl="1ms")
