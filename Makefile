@@ -10,6 +10,8 @@ PYTEST := $(BIN)/python -m pytest
 # once, in two processes: each has a Spark session. `make check test` runs the quick tests once.
 PARALLEL := -n 3 --dist worksteal -m 'not spark and not quick and not browser'
 ON_EACH  := -n 3 --dist worksteal -m 'not spark and not once and not browser'
+# Tests with environments of their own.
+ELSEWHERE := --ignore=tests/release --ignore=tests/django --ignore=tests/celery
 
 
 .PHONY: help demo lint quick test test-7.0 test-valkey test-servers test-pythons test-fake test-aio test-cluster test-celery test-cluster-aio test-dashboard test-spark test-spark-versions check setup bench bench-spark bench-worker bench-instructions compare compare-celery dist chaos chaos-worker cancellations coverage coverage-of-spec docs test-policies test-scheduled test-sentinel test-worker test-django test-django-5.2
@@ -67,10 +69,10 @@ test: CELERYS := newest
 test: quick test-7.0 test-valkey test-fake test-aio test-cluster test-django-5.2 test-celery test-spark
 
 test-7.0: setup
-	RQTTL_TEST_REDIS=7.0 $(PYTEST) $(PARALLEL) tests --ignore=tests/release --ignore=tests/django --ignore=tests/celery
+	RQTTL_TEST_REDIS=7.0 $(PYTEST) $(PARALLEL) tests $(ELSEWHERE)
 
 test-valkey: setup
-	RQTTL_TEST_REDIS=valkey $(PYTEST) $(ON_EACH) tests --ignore=tests/unit --ignore=tests/testing --ignore=tests/release --ignore=tests/django --ignore=tests/celery
+	RQTTL_TEST_REDIS=valkey $(PYTEST) $(ON_EACH) tests --ignore=tests/unit --ignore=tests/testing $(ELSEWHERE)
 
 SERVERS ?= 6.2 8
 test-servers: setup
