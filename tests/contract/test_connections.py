@@ -178,7 +178,8 @@ OF_BROKER = ARGUMENTS | dict.fromkeys(("receive", "consume"), (["q"],))
 SETTLE = ("ack", "nack", "reject", "renew")
 KEYWORDS = {"reschedule": {"delay": "1s"}}
 #: What asks Redis nothing.
-SILENT = {"address", "close", "events", "hand_out", "interrupt", "node_of", "observer", "broker", "declared", "name"}
+SILENT = {"address", "close", "events", "hand_out", "interrupt", "node_of", "observer", "broker", "declared"}
+SILENT |= {"name", "namespace"}
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ def filled(broker: Broker, visiting: Visiting, **options: Any) -> TestClient:
 
 
 def test_pages_without_queues_say_what_to_do(pages: TestClient) -> None:
-    assert "rqttl queue create orders --dead-letter orders/dead" in pages.get("/dead").text
+    assert "rqttl queue declare orders --dead-letter orders/dead" in pages.get("/dead").text
     assert "rqttl operator-policy set NAME PATTERN" in pages.get("/policies").text
     assert visits(pages) == dict.fromkeys(PAGES, 200) | {"/policies?name=p": 404, LETTERS: 404}
     assert "ttl: expected" in unescape(pages.get("/explain?name=orders&ttl=x").text)
