@@ -6,13 +6,16 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import click
 import pytest
 import redis
 from starlette.testclient import TestClient
 
 from rqttl import Broker
+from rqttl.cli import cli
 from rqttl.dashboard import app
 from rqttl.dashboard.visit import asset
+from tests.cli.tree import children, does_work
 
 
 def test_a_page_may_load_nothing_from_elsewhere(pages: TestClient) -> None:
@@ -60,9 +63,18 @@ def test_each_command_names_the_namespace_of_the_dashboard(
         broker.declare_topic("news")
         broker.declare_queue("q", paused=True).enqueue(b"x", id="m")
         pages = visiting(broker)
-        shown = [pages.get(path).text for path in ("/", "/queue?name=news", "/message?queue=q&id=m", "/workers")]
-        commands = re.findall(r"<code>(rqttl [^<]*)", "".join(shown))
+        texts = [
+            pages.get(path).text
+            for path in ("/", "/queue?name=news", "/message?queue=q&id=m", "/workers", "/dead", "/policies")
+        ]
+        commands = re.findall(r"<code>(rqttl [^<]*)", "".join(texts))
 
     assert "rqttl --namespace other queue declare orders" in empty
     assert "rqttl --namespace other queue resume q" in commands
     assert [one for one in commands if not one.startswith("rqttl --namespace other ")] == []
+    for shown in (*empty, *commands):
+        command: click.Command = cli
+        for word in shown.split()[3:]:
+            if does_work(command):
+                break
+            command = children(command)[word]  # it exists
