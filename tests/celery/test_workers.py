@@ -87,8 +87,9 @@ def test_a_warm_stop_ends_the_task_and_gives_back_others(app: Any, start: Start,
     assert worker.stop() == 0
 
     assert notes() == ["start 0 False", "end 0"]
+    # the pool may end without a look at the last result (`on_stop_not_started` of Celery), which is then not acked
     stats = looker.queue("celery").stats()
-    assert (stats.ready, stats.leased, stats.acked) == (3, 0, 1)
+    assert (stats.ready, stats.leased, stats.acked) in ((3, 0, 1), (4, 0, 0))
 
 
 def test_a_task_that_kills_its_child_is_a_dead_letter(app: Any, start: Start, notes: Notes, looker: Broker) -> None:
