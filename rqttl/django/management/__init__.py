@@ -1,1 +1,1 @@
-"""For Django."""
+"""Commands of `manage.py`, which Django looks for in `commands`."""
