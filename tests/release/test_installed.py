@@ -19,6 +19,7 @@ pytestmark = pytest.mark.slow
 EXTRAS = {
     "": "import rqttl, spark_connectors, rqttl.cli, rqttl.aio, rqttl.reaper, rqttl.worker, rqttl.inspector",
     "celery": "import rqttl.celery, celery",
+    "dashboard": "import uvicorn, rqttl.dashboard.application as one; one.application",
     "demo": "import matplotlib; from rqttl.demo import flights as f; assert f.read_flights(f.data_folder(), 500)",
     "dev": "import build, fakeredis, grpc, hypothesis, importlinter, mypy, pyspark, pytest, uvloop, yaml, zstandard",
     "django": "from django.conf import settings as s; s.configure(INSTALLED_APPS=['rqttl.django']); "
