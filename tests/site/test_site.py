@@ -1,6 +1,5 @@
 """The site as a reader opens it: from a folder, in a browser, without a network."""
 
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,8 +8,9 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Request, expect
 
+from tests.chromium import axe, chromium
 from tests.repository import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.once, pytest.mark.xdist_group("site")]
@@ -30,12 +30,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    path = shutil.which("chromium")
-    assert path, "no chromium: make setup installs it"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture
@@ -85,12 +81,11 @@ def test_every_link_inside_leads_to_a_page_and_a_place_on_it(site: Path) -> None
 
 @pytest.mark.parametrize("scheme, width", [("light", 1280), ("dark", 360)])
 def test_axe_finds_nothing_on_five_pages(site: Path, browser: Browser, scheme: str, width: int) -> None:
-    axe = (ROOT / "build/axe.min.js").read_text("utf-8")
     found = []
     page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)  # type: ignore[arg-type]
     for name in FIVE:
         page.goto((site / f"{name}.html").as_uri())
-        page.evaluate(axe)
+        page.evaluate(axe())
         answer = page.evaluate("axe.run({preload: false})")
         found += [(name, one["id"], one["nodes"][0]["html"]) for one in answer["violations"]]
     page.close()

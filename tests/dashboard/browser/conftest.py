@@ -1,6 +1,5 @@
 """The dashboard as people meet it: served by uvicorn, in the Chromium of this machine."""
 
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -8,10 +7,11 @@ from typing import Any
 
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 
 from rqttl import Broker, Message
 from rqttl.dashboard import app
+from tests.chromium import chromium
 from tests.ports import free_port
 from tests.waiting import PATIENCE, until
 
@@ -24,13 +24,8 @@ expect.set_options(timeout=60_000)  # a test waits for what it expects
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One browser for a module: while it is there, asyncio thinks that its loop runs in this thread."""
-    path = shutil.which("chromium")
-    assert path, "no chromium: make setup installs it"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @contextmanager
