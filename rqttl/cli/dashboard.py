@@ -104,14 +104,20 @@ def _access(host: str, given: dict[str, Any]) -> ByUsers:
         users = partial(read_users, user_line("rqttl", password, acts=True))
         output.note(f"to act, log in as rqttl with the password {password}")
     elif given["users"]:
-        users = lambda: read_users(path.read_text(encoding="utf-8"))  # noqa: E731  # anew, since it may change
+        users = partial(_users_of, path)
         if not path.is_file() or not users():
             raise click.UsageError(f"--users: {path} has no users: --add-user NAME makes one")
         if (mode := path.stat().st_mode & 0o777) & 0o077:
             output.note(f"others can read {path} (mode {mode:o}): `chmod 600 {path}`", "warning")
-    access = ByUsers(listen=host, users=users, act=act, anybody=not known, hosts=given["host"])
-    access.header, access.networks, access.actors = header, networks, actors
-    return access
+    proxy: dict[str, Any] = {"header": header, "networks": networks, "actors": actors}
+    return ByUsers(listen=host, users=users, act=act, anybody=not known, hosts=given["host"], **proxy)
+
+
+def _users_of(path: Path) -> dict[str, User]:
+    """The users of a file as it is now."""
+    from rqttl.dashboard.users import read_users
+
+    return read_users(path.read_text(encoding="utf-8", errors="replace"))
 
 
 def _add_user(name: str, file: str | None, *, acts: bool) -> None:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 #: Characters of a body in a list, bytes of one that are shown, and messages among which one is searched by its id.
 PREVIEW, LONGEST, SEARCHED = 300, 1 << 16, 100_000
-
-
+#: Names or patterns by which queues are chosen, at most: hundreds take seconds for many names.
+PATTERNS = 20
 #: What needs attention, by the order of the sampler that has it: words, and the command that mends it.
 ALARMS: Mapping[str, tuple[str, str]] = {
     "paused": ("is paused, and holds {depth}", "rqttl queue resume {name}"),
@@ -44,10 +44,6 @@ class Alarm(NamedTuple):
     command: str = ""
     queue: str = ""
     sort: str = ""
-
-
-#: Names or patterns by which queues are chosen.
-PATTERNS = 20
 
 
 def overview(visit: Visit) -> Response:
@@ -74,7 +70,7 @@ def _alarms(sample: Sample) -> Iterator[Alarm]:
             verb = "is" if len(one.queues) == 1 else "are"
             yield Alarm(f"{text.first_few(list(one.queues))} {verb} away: {one.text}", "rqttl doctor")
     if sample.late:
-        yield Alarm(sample.late.advice, "rqttl reaper", sort="overdue")
+        yield Alarm(sample.late.advice, "" if sample.reapers else "rqttl reaper", sort="overdue")
     elif sample.reapers == 0 and sample.names:
         yield Alarm("no reaper runs: what expires or comes back waits for a call on its queue", "rqttl reaper")
     told, targets = set[str](), {target for row in sample.queues.values() for target in row.targets}
@@ -95,7 +91,7 @@ def _alarms(sample: Sample) -> Iterator[Alarm]:
 def queues(visit: Visit) -> Response:
     """`/queues`: the numbers of all queues, by pages."""
     sample, patterns = visit.dashboard.sampler.sample, visit.text("q").split()
-    if len(patterns) > PATTERNS:  # hundreds of them take seconds for many names
+    if len(patterns) > PATTERNS:
         raise Trouble(400, f"q: expected at most {PATTERNS} names or patterns")
     sort = checks.choice(visit.text("sort", "name"), "sort", ("name", *SORTS, *ATTENTION))
     page = sample.rows(sort, patterns, visit.number("page"))
