@@ -53,10 +53,14 @@ _NEEDLESS = {"x-max-priority", "x-queue-type", "x-queue-mode", "x-queue-version"
 HEADER, JSON = "kombu", 1
 #: The usual values of the headers of a task, and the types of those that Celery's workers take for granted.
 _USUAL: dict[str, Any] = {
-    "argsrepr": "()", "eta": None, "expires": None, "group": None, "group_index": None, "ignore_result": False,
-    "kwargsrepr": "{}", "lang": "py", "parent_id": None, "replaced_task_nesting": 0, "retries": 0, "shadow": None,
-    "stamped_headers": None,
-}  # fmt: skip
+    **dict.fromkeys(("eta", "expires", "group", "group_index", "parent_id", "shadow", "stamped_headers")),
+    "argsrepr": "()",
+    "kwargsrepr": "{}",
+    "lang": "py",
+    "ignore_result": False,
+    "replaced_task_nesting": 0,
+    "retries": 0,
+}
 _TYPES: dict[str, Any] = {
     **dict.fromkeys(("eta", "expires", "group", "parent_id", "root_id"), str | None),
     "id": str,

@@ -409,8 +409,12 @@ def test_options_of_a_queue_of_kombu_are_arguments(connect: Connect, looker: Bro
     Queue("q", expires=60, message_ttl=1.5, max_length=3, max_length_bytes=999)(connect().channel()).declare()
     options = looker.queue("q").options().non_default
     assert options == {
-        "dead_letter": "q/dead", "expires": 60_000, "max_length": 3, "max_length_bytes": 999, "message_ttl": 1500
-    }  # fmt: skip
+        "dead_letter": "q/dead",
+        "expires": 60_000,
+        "max_length": 3,
+        "max_length_bytes": 999,
+        "message_ttl": 1500,
+    }
 
 
 def test_temporary_queues_end_a_minute_after_their_last_use(connect: Connect, looker: Broker) -> None:
@@ -509,12 +513,15 @@ def test_a_full_queue_refuses_the_publisher(connect: Connect) -> None:
     [
         ("redis://:hunter2@h:1/2", "redis://:**@h:1/2"),
         ("redis://me:hunter2@h", "redis://me:**@h"),
-        ("rqttl+redis+sentinel://me:hunter2@h:1,i:2/s?sentinel_password=hunter2", "rqttl+redis+sentinel://me:**@h:1,i:2/s?sentinel_password=**"),
+        (
+            "rqttl+redis+sentinel://me:hunter2@h:1,i:2/s?sentinel_password=hunter2",
+            "rqttl+redis+sentinel://me:**@h:1,i:2/s?sentinel_password=**",
+        ),
         ("rqttl://h/0?password=hunter2&db=1", "redis://h/0?password=**&db=1"),
         ("redis://me:hunter2/@h", "redis://me:**@h"),
         ("unix:///tmp/s", "unix:///tmp/s"),
     ],
-)  # fmt: skip
+)
 def test_no_text_has_a_password(url: str, shown: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     own = None if url.startswith("rqttl") else "rqttl.celery:Transport"

@@ -60,9 +60,17 @@ def test_an_error_and_its_count_are_three_clicks_away(pages: TestClient) -> None
 
 @pytest.mark.parametrize(
     "words",
-    [[], ["--source", "orders"], ["--error", "ValueError*"], ["--error", ""], ["--reason", "expired"],
-     ["--header", "n=0"], ["--older-than", "1h"], ["--source", "mail", "--source", "orders", "--newer-than", "1h"]],
-)  # fmt: skip
+    [
+        [],
+        ["--source", "orders"],
+        ["--error", "ValueError*"],
+        ["--error", ""],
+        ["--reason", "expired"],
+        ["--header", "n=0"],
+        ["--older-than", "1h"],
+        ["--source", "mail", "--source", "orders", "--newer-than", "1h"],
+    ],
+)
 def test_the_numbers_are_those_of_the_command(pages: TestClient, run: Run, words: list[str]) -> None:
     query = [(word[2:], value) if value else ("no-error", "1") for word, value in zip(*[iter(words)] * 2, strict=True)]
     page = pages.get("/dead/queue", params=[("name", "orders/dead"), *query]).text
