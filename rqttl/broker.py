@@ -72,14 +72,17 @@ def connect(
         raise
 
 
-def fail_fast(broker: Broker, patience: Duration = "300ms", *, looks: bool = True) -> Broker:
+def fail_fast(
+    broker: Broker, patience: Duration = "300ms", *, looks: bool = True, reply: float | None = None
+) -> Broker:
     """The same broker, for a caller that does not wait for a node of a cluster that is away.
 
-    On one server nothing changes. Calls are made again for `patience`. For one that `looks`, and changes nothing, a
-    reply may take 0.3 s. Closing one of both closes the other.
+    Calls are made again for `patience`. For one that `looks`, and changes nothing, a reply may take 0.3 s. On one
+    server nothing changes, unless such a caller says how many seconds a `reply` may take there. Closing one of both
+    closes the other.
     """
     fast, seconds = copy(broker), units.duration(patience, "patience") / 1000
-    fast._driver = driver_of(broker).failing_fast(seconds, rushes=True, looks=looks)  # noqa: SLF001  # of this module
+    fast._driver = driver_of(broker).failing_fast(seconds, rushes=True, looks=looks, reply=reply)  # noqa: SLF001  # of this module
     return fast
 
 

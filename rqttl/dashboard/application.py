@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl
 
-from anyio import fail_after
+from anyio import CapacityLimiter, fail_after, to_thread
+from anyio.lowlevel import RunVar
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
@@ -33,8 +34,8 @@ logger = logging.getLogger("rqttl.dashboard")
 
 #: The longest body of a form, and the longest query, in bytes; and the seconds within which a form has to come.
 LONGEST_FORM, LONGEST_QUERY, PATIENCE = 256 * 1024, 4 * 1024, 20.0
-#: The names of queues on both sides of a missing one that may be meant.
-AROUND = 500
+#: The names of queues on both sides of a missing one that may be meant; requests that ask Redis at a time.
+AROUND, ASKING = 500, 40
 #: Headers of each answer. Only files of our own run, load and are styled; nobody frames a page.
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -53,6 +54,7 @@ LIVE: dict[str, Handler] = {
     "/queues": pages.queues,
     "/dead": dead.dead,
     "/workers": pages.workers,
+    "/jobs": actions.jobs,
 }
 LOOKS: dict[str, Handler] = {
     "/login": lambda visit: RedirectResponse(visit.link("/"), 303),  # `access` asks for a name there
@@ -60,7 +62,6 @@ LOOKS: dict[str, Handler] = {
     "/message": pages.message,
     "/message/body": pages.message_body,
     "/dead/queue": dead.queue,
-    "/jobs": actions.jobs,
     "/policies": operations.policies,
     "/explain": operations.explain,
     "/doctor": operations.doctor,
@@ -150,7 +151,7 @@ async def _answer(dashboard: Dashboard, handler: Handler, request: Request, *, l
         visit = Visit(dashboard, request, visitor, fields)
         if live and request.headers.get("if-none-match") == mark:
             return Response(status_code=304, headers={"ETag": mark})
-        response = await run_in_threadpool(handler, visit)
+        response = await to_thread.run_sync(handler, visit, limiter=None if live else _asking())
         if live:
             response.headers["ETag"] = mark
         return response
@@ -171,6 +172,15 @@ async def _answer(dashboard: Dashboard, handler: Handler, request: Request, *, l
     return page
 
 
+def _asking() -> CapacityLimiter:
+    """The threads of what asks Redis. While it does not answer, pages from memory and other applications go on."""
+    limiter = _LIMITER.get(None) or CapacityLimiter(ASKING)
+    _LIMITER.set(limiter)
+    return limiter
+
+
+#: That of each event loop.
+_LIMITER = RunVar[CapacityLimiter | None]("rqttl dashboard")
 #: Tells the samples of this process from those of an earlier one.
 _BOOT = secrets.token_hex(4)
 

@@ -91,7 +91,7 @@ def queue(visit: Visit) -> Response:
     words = words_of(visit)
     if not bodies and (hidden := sorted({word for word, _ in words if word in ("error", "header")})):
         raise Trouble(403, f"this dashboard hides headers and descriptions: it has no filter by {hidden[0]}")
-    wanted, broker = read_filter(words), visit.dashboard.looking
+    wanted, broker = read_filter(words), visit.dashboard.sampler.broker
     stats, now = handle.stats(sweep=False), broker.server_time()
     with looking_at_messages():
         found = count_within(handle, wanted, now, errors=bodies, most=MOST, seconds=SECONDS)

@@ -41,7 +41,7 @@ class Matches(NamedTuple):
 
 def policies(visit: Visit) -> Response:
     """`/policies`: all policies, or one with its queues."""
-    broker, names = visit.dashboard.looking, visit.dashboard.sampler.sample.names
+    broker, names = visit.dashboard.sampler.broker, visit.dashboard.sampler.sample.names
     every = [*broker.policies(), *broker.policies(operator=True)]
     name, operator = visit.text("name"), bool(visit.text("operator"))
     kind = "operator-policy" if operator else "policy"
@@ -74,7 +74,7 @@ def _warnings(broker: Broker, policy: Policy, queues: int) -> list[str]:
 
 def explain(visit: Visit) -> Response:
     """`/explain`: the options of a queue with their sources, the values that lost, and the deadline of a message."""
-    handle, ttl, broker = visit.queue(), visit.text("ttl"), visit.dashboard.looking
+    handle, ttl, broker = visit.queue(), visit.text("ttl"), visit.dashboard.sampler.broker
     try:
         explanation = handle.explain(ttl or None)
     except QueueNotFound:
@@ -115,12 +115,12 @@ def doctor(visit: Visit) -> Response:
 def _examine(visit: Visit) -> list[Finding]:
     dashboard, names = visit.dashboard, visit.dashboard.sampler.sample.names
     every = dashboard.queues == "*"
-    return list(examine(dashboard.looking, () if every else names)) if every or names else []
+    return list(examine(dashboard.sampler.broker, () if every else names)) if every or names else []
 
 
 def nodes(visit: Visit) -> Response:
     """`/nodes`: the nodes of a server, a cluster or a Sentinel group, and the queues of each."""
-    broker, names = visit.dashboard.looking, visit.dashboard.sampler.sample.names
+    broker, names = visit.dashboard.sampler.broker, visit.dashboard.sampler.sample.names
     found, faults = nodes_of(broker)
     step = max(1, -(-len(names) // PLACED))
     places = [broker.node_of(name) for name in names[::step]]

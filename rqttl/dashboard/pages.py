@@ -133,7 +133,7 @@ def queue(visit: Visit) -> Response:
 
 def _read(visit: Visit, handle: Queue, state: State, after: str) -> dict[str, Any]:
     """What Redis says of a queue, and one page of its messages."""
-    broker, name = visit.dashboard.looking, handle.name
+    broker, name = visit.dashboard.sampler.broker, handle.name
     stats, explanation, now = handle.stats(sweep=False), handle.explain(), broker.server_time()
     consumers = views.living_consumers(broker, name)
     messages: list[MessageView] = []
@@ -180,7 +180,7 @@ def _row(visit: Visit, message: MessageView, consumers: Sequence[ConsumerInfo], 
 def message(visit: Visit) -> Response:
     """`/message`: everything about a message; a list, if several have the id."""
     handle, id, found = _found(visit)
-    broker = visit.dashboard.looking
+    broker = visit.dashboard.sampler.broker
     now, explanation = broker.server_time(), handle.explain()
     leased = any(one.state == "leased" for one in found)
     consumers = views.living_consumers(broker, handle.name) if leased else None

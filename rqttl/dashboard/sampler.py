@@ -29,7 +29,7 @@ T = TypeVar("T")
 MOST, WITH_HISTORY = 1_000, 2_000
 #: Seconds between two ticks at least, else so many times what the tick took.
 PAUSE, SHARE = 2.0, 20
-#: Seconds after which a sample that should have come is missed.
+#: Seconds after which a reply, or a sample that should have come, is missed.
 LATE = 2.0
 #: Seconds between two readings of many names and of options, and from the last look to the end.
 MINUTE, IDLE = 60.0, 3_600.0
@@ -217,7 +217,9 @@ class Sampler:
     def __init__(
         self, broker: Broker, pattern: str = "*", *, clock: Callable[[], float] = time.monotonic, most: int = MOST
     ) -> None:
-        self._broker, self._pattern, self._clock, self._most = fail_fast(broker), pattern, clock, most
+        #: The broker of all who look: it waits for no node that is away, and for one server for a short time.
+        self.broker = fail_fast(broker, reply=LATE)
+        self._pattern, self._clock, self._most = pattern, clock, most
         self._starting, self._stopped, self._first = threading.Lock(), threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._looked = self._named = float("-inf")
@@ -289,26 +291,26 @@ class Sampler:
         troubles: list[Trouble] = []
         ask = partial(_ask, troubles)
         new = replace(old, number=old.number + 1, now=now, troubles=troubles)
-        at = ask("redis", self._broker.server_time)
+        at = ask("redis", self.broker.server_time)
         if at is None:
             return replace(new, now=self._clock())  # it may have waited for long
         names, start = old.names, self._next
         if start == 0 and (len(names) <= self._most or now - self._named >= MINUTE):
-            every = ask("names", lambda: registered_names(self._broker))
+            every = ask("names", lambda: registered_names(self.broker))
             names = names if every is None else [sys.intern(name) for name in every if fnmatchcase(name, self._pattern)]
             self._named = now
-        workers = ask("roster", lambda: self._broker.workers(consumers=True))
+        workers = ask("roster", lambda: self.broker.workers(consumers=True))
         reapers = None if workers is None else sum(one.role == "reaper" for one in workers)
         new = replace(new, names=names, workers=workers, reapers=reapers)
         end = start - (-len(names) // max(1, -(-len(names) // self._most)))  # all, or one of several equal parts
         part = names[start:end]
-        stats = ask("stats", lambda: self._broker.stats(part, sweep=False))
+        stats = ask("stats", lambda: self.broker.stats(part, sweep=False))
         if stats is None:
             return new
         # the options of each queue once a minute, or in each second round if that takes longer
         turns = max(2, int(MINUTE / PAUSE) * self._most // max(self._most, len(names)))
         due = [name for i, name in enumerate(stats) if name not in old.queues or (i + self._round) % turns == 0]
-        options = ask("options", lambda: self._broker.options(due)) or {}
+        options = ask("options", lambda: self.broker.options(due)) or {}
         fresh = {name: _row(name, old.queues.get(name), one, at, options.get(name)) for name, one in stats.items()}
         gone = set(part).difference(stats, *(one.queues for one in troubles))
         queues = {**old.queues, **fresh}

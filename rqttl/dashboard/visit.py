@@ -22,7 +22,6 @@ from markupsafe import escape as exactly
 from starlette.responses import HTMLResponse, Response
 
 from rqttl import outages, text
-from rqttl.broker import fail_fast
 from rqttl.dashboard import charts
 from rqttl.dashboard.access import Visitor
 from rqttl.dashboard.jobs import Jobs, Outcomes
@@ -155,11 +154,6 @@ class Dashboard:
     environment: Environment = field(default_factory=_environment)
     findings: Kept[list[Finding]] = field(default_factory=Kept)
 
-    @property
-    def looking(self) -> Broker:
-        """The broker of pages, which do not wait for a node that is away."""
-        return fail_fast(self.broker)
-
     def shows(self, queue: str) -> bool:
         """True for a queue of those that this dashboard shows."""
         return fnmatchcase(queue, self.queues)
@@ -195,7 +189,7 @@ class Visit:
     def queue(self, name: str = "name") -> Queue:
         """The queue that a value names. Raises `QueueNotFound` for one that this dashboard hides."""
         dashboard = self.dashboard
-        broker = dashboard.broker if self.request.method == "POST" else dashboard.looking
+        broker = dashboard.broker if self.request.method == "POST" else dashboard.sampler.broker
         handle = broker.queue(self.needed(name))
         dashboard.refuse_hidden(handle.name)
         return handle

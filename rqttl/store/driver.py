@@ -69,18 +69,20 @@ class Store:
         self.interrupted = Interrupt()
         self.topology = topology
         is_single = isinstance(topology, OneServer) and len(topology.nodes) == 1
-        self._only = topology.nodes[0] if is_single else None  # it need not be looked up
+        #: The one server, which need not be looked up.
+        self.only = topology.nodes[0] if is_single else None
         self._listeners = WeakKeyDictionary[RedisNode, Listener]()
         self._events = events
         self.exchanges = Exchanges(topology, keyspace, events, Timing.seconds)
         #: False if a missing reply ends a call after one time-out of a node of a cluster.
         self.waits = True
         #: True if trips that fail fast have connections of their own, with shorter time-outs.
-        self.rushes = True
+        self.rushes = not isinstance(topology, OneServer)
 
     def failing_fast(self, keyspace: Keyspace, patience: float, *, rushes: bool, looks: bool) -> Store:
         """The same store for a caller that leaves a node alone that does not answer at once."""
         fast = copy(self)
+        fast.only = self.only and self.only.fast
         fast.exchanges = Exchanges(self.topology, keyspace, self._events, Timing.seconds)
         fast.exchanges.patience, fast.waits = patience, patience >= SOCKET_TIMEOUT
         fast.exchanges.looks, fast.rushes = looks, rushes
@@ -97,7 +99,7 @@ class Store:
             return drive(self.exchanges.run(command), self._perform)
         since = Timing.seconds()
         try:
-            node = self._only or self.topology.node_of(command.words[1])
+            node = self.only or self.topology.node_of(command.words[1])
             return node.send_one(command, waits=self.waits)
         except FAILURES as error:
             again = self.exchanges.run(command, error, since)
@@ -134,7 +136,7 @@ class Store:
         Without `slot_waits`, which are kept for the next wait, the calls for several slots end with this one.
         """
         wait: Callable[[], Woken]
-        if slot_waits or (len(keys) > 1 and not self._only and len(by_slot(self.topology, keys)) > 1):
+        if slot_waits or (len(keys) > 1 and not self.only and len(by_slot(self.topology, keys)) > 1):
             wait = partial(self._listen_slots, keys, ms, interrupt, slot_waits)
         else:
             node = self.topology.node_of(keys[0])
@@ -279,10 +281,17 @@ class RedisDriver:
             HandleNotes: self._follow,
         }
 
-    def failing_fast(self, patience: float = FAIL_FAST, *, rushes: bool = False, looks: bool = False) -> RedisDriver:
-        """The same driver for a loop that serves the queues of several nodes: one that is away must not hold it up."""
+    def failing_fast(
+        self, patience: float = FAIL_FAST, *, rushes: bool = False, looks: bool = False, reply: float | None = None
+    ) -> RedisDriver:
+        """The same driver for a loop that serves the queues of several nodes: one that is away must not hold it up.
+
+        One server that is away holds up all, unless `reply` says how many seconds a reply may take.
+        """
         if isinstance(self.store.topology, OneServer):
-            return self
+            if reply is None:
+                return self
+            self.store.topology.node.hurry(reply)
         fast = copy(self)
         fast.use(self.store.failing_fast(self.keyspace, patience, rushes=rushes, looks=looks))
         usual = self.store.exchanges.patience or 0

@@ -75,7 +75,7 @@ def main(path: str) -> None:
     from starlette.testclient import TestClient  # no part of the memory
 
     sampler.look = lambda *_: None  # type: ignore[method-assign]  # no tick comes between
-    pages, visitor = [], TestClient(application(Dashboard(sampler._broker, ByHost(lambda _: "look"), sampler)))
+    pages, visitor = [], TestClient(application(Dashboard(sampler.broker, ByHost(lambda _: "look"), sampler)))
     for _ in range(TIMES):
         cpu = time.process_time()
         if visitor.get("/queues?sort=depth").status_code == 200:

@@ -3,6 +3,8 @@
 import json
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Semaphore
 from typing import Any
 
 import pytest
@@ -11,6 +13,8 @@ from starlette.testclient import TestClient
 
 import rqttl
 from rqttl import Broker, Message, Queue
+from rqttl.dashboard import sampler
+from rqttl.dashboard.application import ASKING
 from rqttl.inspector import queues as views
 from rqttl.protocol.keys import Keyspace
 from rqttl.protocol.roles import rules
@@ -22,7 +26,7 @@ from tests.contract.clocked import Clocked
 from tests.dashboard.reading import Page, look
 from tests.drivers import enter_reaper
 from tests.servers import Server
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.once
 
@@ -103,6 +107,45 @@ def test_while_redis_is_away_the_last_numbers_stay(start_server: Callable[..., S
             assert page.fields.get(("", "delayed"), "1") == "1"
         for path in MESSAGE:
             assert "Redis did not answer" in look(pages, path, 503).words
+
+
+def test_while_many_wait_for_redis_pages_from_memory_go_on(
+    start_server: Callable[..., Server], visiting: Visiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, begun, messages = start_server(), Semaphore(0), Queue.messages
+    monkeypatch.setattr(sampler, "LATE", PATIENCE)
+    monkeypatch.setattr(Queue, "messages", lambda *args, **options: begun.release() or messages(*args, **options))  # type: ignore[func-returns-value]
+    with Broker(server.client()) as broker, visiting(fill(broker)) as pages, ThreadPoolExecutor(50) as visitors:
+        look(pages, "/")
+        with server.hanging():
+            waiting = [visitors.submit(look, pages, MESSAGE[0]) for _ in range(50)]
+            for _ in range(ASKING):
+                assert begun.acquire(timeout=PATIENCE)
+            for path in [*MEMORY, "/jobs"]:
+                look(pages, path)
+            assert not any(one.done() for one in waiting)
+        for one in waiting:
+            assert "order-5" in one.result(PATIENCE).words
+
+
+def test_while_redis_hangs_pages_say_so_and_a_call_that_changes_waits_for_it(
+    start_server: Callable[..., Server], visiting: Visiting
+) -> None:
+    server = start_server()
+    with Broker(server.client()) as broker, visiting(fill(broker)) as pages, ThreadPoolExecutor(51) as visitors:
+        look(pages, "/")
+        with server.hanging():
+            sent = visitors.submit(broker.queue("orders").enqueue, b"x", id="sent")
+            waiting = [visitors.submit(look, pages, MESSAGE[0], 503) for _ in range(50)]
+            for one in waiting:
+                assert "Redis did not answer" in one.result(PATIENCE).words
+            assert look(pages, QUEUE[0]).fields["", "delayed"] == "1"
+            assert "does not answer" in str(look(pages, "/nodes").rows)
+            until(lambda: re.search("Redis does not answer.*figures are .*s old", look(pages, "/").words, re.DOTALL))
+            assert not sent.done()
+        sent.result(PATIENCE)
+        look(pages, "/message?queue=orders&id=sent")
+        until(lambda: "Redis does not answer" not in look(pages, "/").words)
 
 
 def test_while_a_node_is_away_the_queues_of_the_others_go_on(launch: Callable[..., Server], visiting: Visiting) -> None:

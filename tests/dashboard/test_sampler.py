@@ -182,6 +182,7 @@ def test_fifty_who_look_cost_redis_what_one_costs(
 ) -> None:
     monkeypatch.setattr(module, "PAUSE", 1e6)
     broker.declare_queue("a")
+    Sampler(broker).tick()  # it connects
     found = []
     for viewers in (1, 50, 1):
         sampler = Sampler(broker)
