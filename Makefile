@@ -14,7 +14,7 @@ ON_EACH  := -n 3 --dist worksteal -m 'not spark and not once and not browser'
 ELSEWHERE := --ignore=tests/release --ignore=tests/django --ignore=tests/celery
 
 
-.PHONY: help demo lint quick test test-7.0 test-valkey test-servers test-pythons test-fake test-aio test-cluster test-celery test-cluster-aio test-dashboard test-spark test-spark-versions check setup bench bench-spark bench-worker bench-instructions compare compare-celery dist chaos chaos-worker cancellations coverage coverage-of-spec docs test-policies test-scheduled test-sentinel test-worker test-django test-django-5.2
+.PHONY: help demo lint quick test test-7.0 test-valkey test-servers test-pythons test-fake test-aio test-cluster test-celery test-cluster-aio test-dashboard test-spark test-spark-versions check setup bench bench-spark bench-worker bench-instructions compare compare-celery dist chaos chaos-celery chaos-worker cancellations coverage coverage-of-spec docs test-policies test-scheduled test-sentinel test-worker test-django test-django-5.2
 
 help:
 	@echo 'Daily'
@@ -43,6 +43,7 @@ help:
 	@echo 'make bench-instructions BASE=v1  instructions of a message, compared with the revision v1'
 	@echo 'make chaos MINUTES=10  a search for lost, late or wrong messages under harm; ON=sentinel, ON=cluster'
 	@echo 'make chaos-worker KILLS=200  kills of children, workers and Redis under load, with a table of the results'
+	@echo 'make chaos-celery KILLS=100  kills of workers of Celery and of Redis under 200 tasks a second'
 	@echo 'make cancellations     100,000 cancelled calls of the asyncio interface on each loop; CANCELS=1000 for fewer'
 	@echo 'make test-policies     races and kills in the middle of changes of policies, more and longer than in make test'
 	@echo 'make test-scheduled    200 kills of reapers and of Redis while scheduled messages arrive; KILLS=1000 for more'
@@ -91,6 +92,14 @@ compare-celery: $(READY)
 	@bash .ci/setup server
 	@bash .ci/setup celery newest
 	@build/celery-newest/bin/python -m tests.bench.celery $(TASKS)
+
+# Kills of workers of Celery and, a fifth as many, of Redis under 200 tasks a second. Prints its figures; the suite has
+# the same test with 3 kills.
+chaos-celery: $(READY)
+	@bash .ci/setup server
+	@bash .ci/setup celery newest
+	RQTTL_TEST_REDIS=7.0 RQTTL_TEST_KILLS=$(or $(KILLS),100) build/celery-newest/bin/python -m pytest -s -q \
+		tests/celery/test_workers.py -k kills_of_workers
 
 # Each Python has an environment below `build`.
 PYTHONS ?= 3.10 3.11 3.12 3.13 3.14

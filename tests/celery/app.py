@@ -33,7 +33,7 @@ def configure(environment: Mapping[str, str]) -> Celery:
 
 def note(text: str) -> None:
     with Path(os.environ["NOTES"]).open("a") as notes:
-        notes.write(f"{text}\n")
+        notes.write(f"{text} by {os.getppid()}/{os.getpid()}\n")
 
 
 @shared_task

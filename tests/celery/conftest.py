@@ -126,9 +126,20 @@ def app(app_of: Callable[[str], Any], redis_url: str) -> Any:
 
 @pytest.fixture
 def notes(environment: dict[str, str]) -> Callable[[], list[str]]:
-    """The lines that tasks have written."""
+    """The lines that tasks have written, without the processes that wrote them."""
     path = Path(environment["NOTES"])
-    return lambda: path.read_text().splitlines() if path.exists() else []
+    return lambda: [line.partition(" by ")[0] for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.fixture
+def tell(record_property: Callable[[str, object], None]) -> Callable[[str, object], None]:
+    """`tell("kills", 3)`: a figure for reports, which `-s` prints."""
+
+    def tell(name: str, figure: object) -> None:
+        record_property(name, figure)
+        sys.stdout.write(f"{name:48}{figure:>8}\n")
+
+    return tell
 
 
 @pytest.fixture

@@ -126,10 +126,10 @@ def test_a_binding_of_a_queue_that_ended_goes_in_silence(
     assert caplog.messages == []
 
 
-def test_hundreds_of_reply_queues_come_and_go_and_leave_no_binding(connect: Connect, looker: Broker) -> None:
+def test_a_thousand_reply_queues_come_and_go_and_leave_no_binding(connect: Connect, looker: Broker) -> None:
     channel, exchange = connect().channel(), Exchange("reply")
     exchange(channel).declare()
-    for number in range(500):
+    for number in range(1_000):
         channel.queue_declare(f"{number}.reply", auto_delete=True, arguments={"x-expires": 1 if number % 2 else 60_000})
         channel.queue_bind(f"{number}.reply", "reply", f"{number}")
         if number % 2 == 0:
@@ -247,7 +247,7 @@ def test_a_channel_that_closes_gives_back_what_it_has_as_no_failure(connect: Con
 
 
 def test_no_more_than_the_prefetch_count_is_unsettled_while_it_changes(connect: Connect, looker: Broker) -> None:
-    channel, queue, total = connect().channel(), looker.declare_queue("q", dead_letter="q/dead"), 1_000
+    channel, queue, total = connect().channel(), looker.declare_queue("q", dead_letter="q/dead"), 10_000
     PLAIN(channel).declare()
     Producer(channel).publish(0, routing_key="q")
     [view] = queue.peek()

@@ -2,22 +2,26 @@
 
 import json
 import os
+import random
 import re
 import shlex
 import subprocess
 import sys
 import time
 import urllib.request
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from subprocess import Popen
+from threading import Event
 from typing import Any
 
 import pytest
+from kombu.exceptions import OperationalError
 
 from rqttl import Broker
 from rqttl.celery import cancel, reschedule
@@ -33,6 +37,9 @@ pytestmark = pytest.mark.slow
 
 Notes = Callable[[], list[str]]
 LATE = {"ACKS_LATE": "1", "LEASE": "3s", "MAX_DELIVERIES": "3"}
+KILLS = int(os.environ.get("RQTTL_TEST_KILLS", "3"))
+#: The tasks that a worker may have: its children times the usual multiplier of Celery.
+UNACKED = 8
 
 
 def bound(app: Any, task: Any) -> Any:
@@ -161,19 +168,75 @@ def test_workers_outlive_kills_of_redis(
     assert worker.stop() == 0
 
 
-def test_no_task_is_lost_by_kills_of_workers(app: Any, start: Start, notes: Notes) -> None:
-    number, kills = 120, int(os.environ.get("RQTTL_TEST_KILLS", "3"))
-    for each in range(number * kills // 3):
-        bound(app, mark).delay(each, 0.02)
-    for _ in range(kills):
-        before, worker = len(notes()), start(**LATE).ready()
-        until(partial(lambda before: len(notes()) > before + 10, before))
-        worker.kill()
-    start(**LATE).ready()
-    until(lambda: len({line for line in notes() if line.startswith("end")}) == number * kills // 3)
-    started = Counter(line.split()[1] for line in notes() if line.startswith("start"))
-    # those that ran, in two children, and whose ack was on its way
-    assert sum(times > 1 for times in started.values()) <= 4 * kills
+def send_steadily(task: Any, stop: Event, first: int) -> tuple[list[str], int, float]:
+    """Send 50 tasks a second. Returns the numbers of those that Redis has, how many it may have, and the seconds."""
+    sent: list[str] = []
+    doubtful, began = 0, time.monotonic()
+    while not stop.wait(max(0.0, began + (len(sent) + doubtful) / 50 - time.monotonic())):
+        number = first + 4 * (len(sent) + doubtful)
+        try:
+            task.apply_async((number, 0.005), retry=False)
+            sent.append(str(number))
+        except OperationalError:
+            doubtful += 1
+    return sent, doubtful, time.monotonic() - began
+
+
+@pytest.mark.timeout(3600)
+def test_kills_of_workers_and_of_redis_lose_no_task_and_bring_again_what_was_unacked(
+    app_of: Callable[[str], Any],
+    start: Start,
+    environment: dict[str, str],
+    start_server: Callable[..., Server],
+    tell: Callable[[str, object], None],
+) -> None:
+    server, chance = start_server(appendonly="yes", appendfsync="always"), random.Random(KILLS)
+    variables = {"ACKS_LATE": "1", "LEASE": "5s", "BROKER": server.url, "BACKEND": "cache+memory://"}
+    stop, killed, workers = Event(), set(), [start(**variables) for _ in range(2)]
+    with ThreadPoolExecutor(4) as pool:
+        task = bound(app_of(server.url), mark)
+        senders = [pool.submit(send_steadily, task, stop, first) for first in range(4)]
+        try:
+            for kill in range(KILLS):
+                victim, enough = workers.pop(0), chance.randint(5, 200)
+                until(partial(lambda worker, enough: worker.text.count(" received") > enough, victim, enough))
+                victim.kill()
+                killed.add(victim.process.pid)
+                workers.append(start(**variables))
+                if kill % 5 == 2:
+                    with server.down():
+                        pass
+        finally:
+            stop.set()
+    several, doubtful, seconds = zip(*(sender.result() for sender in senders), strict=True)
+    sent = [number for numbers in several for number in numbers]
+
+    def runs(what: str) -> list[tuple[str, str]]:
+        """The numbers and processes in the notes of starts or ends."""
+        lines = [line.split() for line in Path(environment["NOTES"]).read_text().splitlines()]
+        return [(words[1], words[-1]) for words in lines if words[0] == what]
+
+    until(lambda: {number for number, _ in runs("end")}.issuperset(sent))
+    assert [worker.stop() for worker in workers] == [0, 0]
+    children, starts, ended = defaultdict(list), defaultdict(list), {*runs("end")}
+    for number, child in runs("start"):
+        children[child].append(number)
+        starts[number].append(child)
+    last = {
+        (number, child)
+        for child, numbers in children.items()
+        if int(child.partition("/")[0]) in killed
+        for number in numbers[-UNACKED:]
+    }
+    again = {(number, child) for number, by in starts.items() for child in by[:-1]}
+    assert again <= last
+    tell("kills of workers", KILLS)
+    tell("kills of Redis", len(range(2, KILLS, 5)))
+    tell("tasks sent and done", len(sent))
+    tell("tasks a second", round(len(sent) / max(seconds)))
+    tell("tasks that Redis may have", sum(doubtful))
+    tell("runs that were cut, and came again", len(again - ended))
+    tell("runs whose ack was on its way, and came again", len(again & ended))
 
 
 def test_flower_reads_the_events(app: Any, start: Start, environment: dict[str, str]) -> None:
