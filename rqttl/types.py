@@ -185,8 +185,8 @@ class QueueStats:
     next_scheduled: datetime | None = None
     ends_at: datetime | None = None
     paused: bool = False
-    passes_on: bool = False
     next_by_rate: datetime | None = None
+    passes_on: bool = False
 
     @property
     def depth(self) -> int:
