@@ -2,11 +2,16 @@
 
 import re
 
+import rqttl
 from rqttl import RqttlError, errors
 from rqttl.cli.common.errors import exit_code
 from rqttl.errors import InvalidInput
 from rqttl.options import OPTIONS, Option
 from rqttl.units import as_text
+from tests.repository import ROOT
+
+#: The line of pyproject.toml that has the address of the repository; empty as long as it is not known.
+[REPOSITORY] = re.findall(r'^repository = "(.*?)/?"$', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE)
 
 
 def between(mark: str) -> re.Pattern[str]:
@@ -30,6 +35,20 @@ def errors_table() -> str:
         when, what_to_do = (" ".join(part.split()) for part in (one.__doc__ or "").split("\n\n"))
         rows.append([f"`{one.code}`", f"`{one.__name__}`", str(exit_code(one)), when, what_to_do])
     return table(["code", "error", "exit", "when", "what to do"], rows)
+
+
+def owner(repository: str = REPOSITORY) -> str:
+    """The rule of CODEOWNERS: who owns the repository reviews all of it."""
+    return f"* @{repository.split('/')[-2]}" if repository else "# Nobody yet: the address is not known."
+
+
+def verifying(repository: str = REPOSITORY) -> str:
+    """The commands that tell whether a package is one of this repository."""
+    note = "" if repository else "\n\n`ADDRESS` is the one of this repository."
+    return f"""```text
+sha256sum --check --ignore-missing SHA256SUMS
+pypi-attestations verify pypi --repository {repository or "ADDRESS"} pypi:rqttl-{rqttl.__version__}-py3-none-any.whl
+```{note}"""
 
 
 #: The type that each kind of option has in Python.

@@ -30,7 +30,7 @@ from tests.cli import tree
 from tests.drivers import redis_of
 from tests.repository import ROOT, lua_files
 from tests.unit import asyncio_face, spark_reference
-from tests.unit.reference import between, errors_table, option_keys, options_table, table
+from tests.unit.reference import between, errors_table, option_keys, options_table, owner, table, verifying
 from tests.unit.test_scripts import NAMES, header, refusals, source
 
 README, ARCHITECTURE, PROTOCOL, COMMANDS = (
@@ -153,6 +153,8 @@ TABLES: dict[tuple[str, str], Callable[[], str]] = {
     (METRICS, "metrics"): metrics_table,
     (DEPLOY, "reader"): reader_rules,
     (DEPLOY, "roles"): roles_table,
+    ("SECURITY.md", "verifying"): verifying,
+    (".github/CODEOWNERS", "owner"): owner,
     (SPARK, "columns"): spark_reference.columns_table,
     (SPARK, "options"): spark_reference.options_table,
     (SPARK, "written"): spark_reference.written_table,

@@ -1,15 +1,21 @@
 """What a release needs beside the code: the page of the index, versions, and workflows that nobody can misuse."""
 
 import importlib.util
+import os
 import re
+import shutil
+import subprocess
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import yaml
+from markdown_it import MarkdownIt
 
 import rqttl
 from tests.repository import ROOT
+from tests.unit import reference
 
 ADDRESS = "https://github.example/shop/rqttl"
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -66,6 +72,57 @@ def test_the_page_installs_by_name_and_leaves_code_alone(metadata: ModuleType) -
     assert code in page
 
 
+def test_no_link_of_the_page_is_relative_however_it_is_written(metadata: ModuleType) -> None:
+    for address in ("", ADDRESS):
+        html = MarkdownIt().enable("table").render(metadata.page(README, address, "1.2.3"))
+
+        targets = re.findall(r"""(?:href|src)=["']?([^"'\s>]*)""", html)
+        assert [target for target in targets if not target.startswith("https://")] == []
+        assert targets or not address
+
+
+#: What the last commit of a repository has: its tag, its version, a heading of its changelog, a file that git has not.
+REFUSED = {
+    ("", "1.2.3", "1.2.2", ""): "CHANGELOG.md has no entry for 1.2.3",
+    ("", "1.2.3", "1.2.30", ""): "CHANGELOG.md has no entry for 1.2.3",
+    ("v1.2.4", "1.2.3", "1.2.3", ""): "the tag of this commit is v1.2.4, its version is 1.2.3",
+    ("v1.2.3", "1.2.3", "1.2.3 (unreleased)", ""): "CHANGELOG.md still says that 1.2.3 is not released",
+    ("v1.2.3", "1.2.3", "1.2.3", "stray.py"): "a package is made of a commit, and this tree has changes of its own",
+    ("v1.2.3", "1.2.3", "1.2.3", ""): "",
+    ("", "1.2.3", "1.2.3 (unreleased)", ""): "",
+}
+
+
+@pytest.mark.parametrize("told, why", REFUSED.items(), ids=str)
+def test_packages_are_made_only_of_a_commit_whose_version_tag_and_changelog_agree(
+    told: tuple[str, str, str, str], why: str, tmp_path: Path
+) -> None:
+    tag, version, heading, stray = told
+    git = ("git", "-c", "user.name=x", "-c", "user.email=x@x.example", "-c", "commit.gpgsign=false")
+    for name, text in {"rqttl/__init__.py": f'__version__ = "{version}"\n', "CHANGELOG.md": f"## {heading}\n"}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    shutil.copytree(ROOT / ".ci", tmp_path / ".ci")
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"], *([["tag", tag]] if tag else [])):
+        subprocess.run([*git, *words], cwd=tmp_path, check=True)
+    if stray:
+        (tmp_path / stray).touch()
+
+    # Where nothing is wrong, the next step is an environment for the tools, which this `python` does not make.
+    begun = subprocess.run(
+        ["bash", ".ci/dist"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHON": "false"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert begun.returncode == 1
+    assert begun.stderr == (f"dist: {why}\n" if why else "")
+    assert ("Installing .ci/dist-tools.txt" in begun.stdout) == (not why)
+
+
 def test_each_document_that_has_the_version_has_this_one() -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
@@ -73,12 +130,17 @@ def test_each_document_that_has_the_version_has_this_one() -> None:
     assert re.findall(r"rqttl-(\d[\w.]*)-py3", README) == [rqttl.__version__]
 
 
-def test_the_classifiers_name_pythons_that_are_tested() -> None:
-    named = re.findall(r":: (3\.\d+)", (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+def test_the_classifiers_name_the_pythons_that_are_tested_and_the_workflow_runs_the_first_and_the_last() -> None:
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    named = re.findall(r":: (3\.\d+)", project)
     [tested] = re.findall(r"^PYTHONS \?= (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
 
-    assert named
-    assert set(named) <= set(tested.split())
+    [oldest] = re.findall(r'^requires-python = ">=(.*)"', project, re.MULTILINE)
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
+
+    assert named[0] == oldest
+    assert named == tested.split()[: len(named)]
+    assert workflow["jobs"]["test"]["strategy"]["matrix"]["python"] == [named[0], named[-1]]
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
@@ -108,6 +170,12 @@ def test_workflows_may_write_only_the_page_of_a_release_and_an_identity() -> Non
         ("release", "page", "contents"),
         ("scorecard", "score", "id-token"),
     }
+
+
+def test_the_owner_and_how_one_verifies_follow_from_the_address() -> None:
+    assert reference.owner(ADDRESS) == "* @shop"
+    assert not reference.owner("").startswith("*")
+    assert f"--repository {ADDRESS} pypi:rqttl-{rqttl.__version__}-" in reference.verifying(ADDRESS)
 
 
 def test_an_action_has_one_hash_everywhere() -> None:
