@@ -33,6 +33,15 @@ def test_imports_that_need_no_redis_do_not_wait_for_its_client(statement: str) -
     assert subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
+def test_the_package_and_its_commands_load_no_extra() -> None:
+    extras = "rqttl.celery rqttl.dashboard rqttl.django rqttl.telemetry spark_connectors celery django jinja2 kombu"
+    others = "matplotlib prometheus_client pyarrow pyspark starlette uvicorn yaml"  # redis-py loads opentelemetry
+    told = f"import sys, rqttl; [getattr(rqttl, name) for name in rqttl.__all__]; {ALL_COMMANDS}; "
+    told += f"print(set('{extras} {others}'.split()) & set(sys.modules))"
+
+    assert subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
 _NAMES = {
     rqttl.Broker: (
         "address apply_plan check_policy close consume declare_queue declare_topic delete_policy deployment events "
