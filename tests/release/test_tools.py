@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import rqttl
 from tests.release.environments import TOOLS, WORK, installed, run, wheel
 from tests.repository import ROOT
 
@@ -21,9 +22,16 @@ def changed(tmp_path: Path) -> Path:
 
 
 def replace(path: Path, old: str, new: str) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert old in text
-    path.write_text(text.replace(old, new), encoding="utf-8")
+    text, count = re.subn(old, new, path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert count > 0
+    path.write_text(text, encoding="utf-8")
+
+
+def check(what: str) -> tuple[str, ...]:
+    """The line of `make dist` that runs this tool, or checks against this schema."""
+    lines = (ROOT / ".ci" / "dist").read_text(encoding="utf-8").splitlines()
+    [line] = [line for line in lines if re.match(rf'(quietly )?"\$tools/.*\b{what}\b', line)]
+    return ("bash", "-euc", f"tools={TOOLS}; {line.removeprefix('quietly ')}")
 
 
 def refused(*words: object, cwd: Path) -> str:
@@ -36,49 +44,50 @@ def refused(*words: object, cwd: Path) -> str:
 def test_a_change_that_breaks_callers_is_named_and_needs_a_minor_release_and_a_line(changed: Path) -> None:
     api = (TOOLS / "python", ROOT / ".ci" / "api.py", WORK / "first", changed)
     assert run(*api, cwd=changed).startswith("0 changes")
-    replace(changed / "rqttl" / "queue.py", "    def touch(self", "    def touched(self")
-    replace(changed / "rqttl" / "__init__.py", '    "Policy",\n', "")
-    replace(changed / "rqttl" / "units.py", "def as_datetime(", "def as_time(")  # nobody may rely on it
+    code, now = changed / "rqttl", rqttl.__version__
+    replace(code / "queue.py", r"    def touch\(self", "    def touched(self")
+    replace(code / "__init__.py", '^    "Policy",\n', "")
+    replace(code / "units.py", r"def as_datetime\(", "def as_time(")  # nobody may rely on it
 
     told = run(*api, cwd=changed).splitlines()
-    replace(changed / "rqttl" / "__init__.py", '__version__ = "0.1.0"', '__version__ = "0.1.1"')
+    replace(code / "__init__.py", "^__version__ = .*", f'__version__ = "{now}1"')
     patch = refused(*api, cwd=changed)
-    replace(changed / "rqttl" / "__init__.py", '__version__ = "0.1.1"', '__version__ = "0.2.0"')
+    replace(code / "__init__.py", "^__version__ = .*", '__version__ = "9.0.0"')
     minor = refused(*api, cwd=changed)
     gone = "* Gone: `Policy`, `Queue.touch`, `Topic.touch`."
-    replace(changed / "CHANGELOG.md", "## 0.1.0", f"## 0.2.0\n\n{gone}\n\n## 0.1.0")
+    replace(changed / "CHANGELOG.md", f"^## {now}", f"## 9.0.0\n\n{gone}\n\n## {now}")
 
     assert told[1:] == [
         "Policy: Public object was removed",
         "Queue.touch: Public object was removed",
         "Topic.touch: Public object was removed",
     ]
-    assert "0.1.1 is a patch of 0.1.0" in patch
+    assert f"{now}1 is a patch of {now}" in patch
     assert "CHANGELOG.md has to name" in minor
     assert run(*api, cwd=changed).startswith("3 changes")
 
 
 @pytest.mark.parametrize(
-    "file, old, new, tool",
+    "file, old, new, what",
     [
-        ("workflows/ci.yml", "@93cb6efe18208431cddfb8368fd83d5badbf9bfd", "@v5", "zizmor"),
+        ("workflows/ci.yml", r"checkout@\w{40} # ", "checkout@", "zizmor"),
         ("workflows/ci.yml", "persist-credentials: false", "persist-credentials: true", "zizmor"),
-        ("workflows/release.yml", "permissions: {}", "permissions: write-all", "zizmor"),
-        ("workflows/release.yml", "runs-on:", "runs-at:", "check-jsonschema"),
-        ("../deploy/Containerfile", ":3.13-slim-bookworm", "", "hadolint"),
+        ("workflows/release.yml", "^permissions: {}", "permissions: write-all", "zizmor"),
+        ("workflows/release.yml", "^concurrency:\n.*\n.*\n", "", "zizmor"),  # said to a strict persona only
+        ("workflows/release.yml", "runs-on:", "runs-at:", "vendor.github-workflows"),
+        ("workflows/scorecard.yml", "^ +timeout-minutes: .*\n", "", "github-workflows-require-timeout"),
+        ("dependabot.yml", "interval: weekly", "interval: often", "vendor.dependabot"),
+        ("ISSUE_TEMPLATE/problem.yml", "^description:", "says:", "vendor.github-issue-forms"),
+        ("../deploy/Containerfile", ":3[.].*-slim-bookworm", "", "hadolint"),
     ],
 )
 def test_a_fault_in_a_workflow_or_the_container_is_found(
-    file: str, old: str, new: str, tool: str, changed: Path
+    file: str, old: str, new: str, what: str, changed: Path
 ) -> None:
+    run(*check(what), cwd=changed)
     replace(changed / ".github" / file, old, new)
-    words = {
-        "zizmor": ("--offline", "--persona", "auditor", "--strict-collection", ".github"),
-        "check-jsonschema": ("--builtin-schema", "vendor.github-workflows", f".github/{file}"),
-        "hadolint": ("deploy/Containerfile",),
-    }
 
-    assert Path(file).name in refused(TOOLS / tool, *words[tool], cwd=changed)
+    assert Path(file).name in refused(*check(what), cwd=changed)
 
 
 def test_with_an_address_and_an_e_mail_the_page_of_the_index_has_ten_points(changed: Path) -> None:
