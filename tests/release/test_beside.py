@@ -36,7 +36,7 @@ Login = Callable[[str], str]
 @pytest.fixture
 def url_of(programs: dict[str, Path], client: redis.Redis, redis_url: str, tmp_path: Path) -> Iterator[Login]:
     """The URL for a role. Each has a user with the rights that this version says, and both versions log in as it."""
-    roles = ("producer", "consumer", "reaper", "reader", "admin")
+    roles = ("producer", "consumer", "reaper", "reader", "viewer", "admin")
     for role in roles:
         rules = run(programs["now"] / "rqttl", "acl", "generate", "--role", role, cwd=tmp_path)
         client.execute_command(*rules.replace(">password", ">secret").split())
@@ -89,17 +89,23 @@ def test_ten_thousand_messages_pass_between_two_versions_in_each_role(
         python, command = programs[name] / "python", programs[name] / "rqttl"
         start(name, "reaper", command, "reaper", "--url", url_of("reaper"))
         start(name, "consumer", python, script, "consume", url_of("consumer"))
+        start(name, "asyncio", python, script, "serve", url_of("consumer"))
         call = ("--call", "side:handle", "--processes", 1, "--threads", 4)
         start(name, "worker", command, "worker", "orders", *call, "--url", url_of("consumer"))
     rejected = 2 * side.SHARE // 100
     with rqttl.connect(url_of("admin")) as broker:
         until(lambda: [one.role for one in broker.workers()] == ["reaper", "reaper", "worker", "worker"])
+        until(lambda: len(list(tmp_path.glob("notes-*"))) == 4)
         producers = [
             start(name, "producer", programs[name] / "python", script, "produce", url_of("producer")) for name in SIDES
         ]
         assert [process.wait() for process in producers] == [0, 0]
         until(lambda: broker.queue("orders/dead").stats().ready == rejected)
         until(lambda: broker.queue("mayflies/dead").stats().ready == 2 * side.MAYFLIES)
+
+    for name in SIDES:
+        show = ("dead", "show", "orders/dead", "--limit", 2 * rejected, "--json", "--url", url_of("viewer"))
+        assert len(json.loads(run(programs[name] / "rqttl", *show, cwd=tmp_path))) == rejected
 
     (tmp_path / "mended").touch()
     for name, other in zip(SIDES, reversed(SIDES), strict=True):
@@ -112,7 +118,7 @@ def test_ten_thousand_messages_pass_between_two_versions_in_each_role(
     lines = [line.split() for line in notes.read_text().splitlines()]
     assert Counter((sender, n) for sender, n, _, _ in lines) == dict.fromkeys(wanted, 1)
     crossed = {(sender, receiver, role) for sender, _, receiver, role in lines}
-    assert crossed == set(itertools.product(SIDES, SIDES, ("consumer", "worker")))
+    assert crossed == set(itertools.product(SIDES, SIDES, ("asyncio", "consumer", "worker")))
     with rqttl.connect(url_of("admin")) as broker:
         until(lambda: broker.queue("orders").stats().leased == 0)  # the last acks
     for name in SIDES:
