@@ -53,8 +53,8 @@ class Visitor:
     acts: bool
 
 
-class Denied(Exception):
-    """A request that is not answered, with the status, the words and the headers of the answer."""
+class Trouble(Exception):
+    """A request that gets a page with the reason in place of its answer."""
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
@@ -69,13 +69,13 @@ class Access:
     hosts: Sequence[str] = ()
 
     async def visitor(self, request: Request) -> Visitor:
-        """Who made the request. Raises `Denied`."""
+        """Who made the request. Raises `Trouble`."""
         if request.method not in ("GET", "HEAD") and not self._is_own_form(request):
-            raise Denied(403, "this form does not come from a page of this dashboard")
+            raise Trouble(403, "this form does not come from a page of this dashboard")
         if {"cross-site", "same-site"} & {*request.headers.getlist("sec-fetch-site")} and (
             request.headers.getlist("sec-fetch-dest") != ["document"]
         ):  # as a picture or a frame it would let Redis work for whoever lures a visitor
-            raise Denied(403, "a page of another site may link to this one, and not load it")
+            raise Trouble(403, "a page of another site may link to this one, and not load it")
         address = request.client.host if request.client else ""
         user, acts = await self._who(request, address)
         return Visitor(user, address, acts)
@@ -111,7 +111,7 @@ class ByHost(Access):
             logger.error("`may` of the dashboard failed for %s: %s", address, text.escape(_causes(error)))
             right = None
         if right is None:
-            raise Denied(403, "you may not look at these queues")
+            raise Trouble(403, "you may not look at these queues")
         return name, right == "act"
 
 
@@ -146,7 +146,7 @@ class ByUsers(Access):
         # the address at which the connection came is ours, too, if we listen at all of them
         ours = self.listen.lower(), (request.scope.get("server") or ("",))[0], *(_place(one)[0] for one in self.hosts)
         if not host or not (is_loopback(host) or host in ours):
-            raise Denied(403, f"{text.format_value(host)} is no name of this dashboard: `--host` gives it one")
+            raise Trouble(403, f"{text.format_value(host)} is no name of this dashboard: `--host` gives it one")
         name = request.headers.getlist(self.header) if self.header and _is_in(address, self.networks) else []
         if len(name) == 1 and name[0]:
             return name[0], self.act and name[0] in self.actors
@@ -156,11 +156,11 @@ class ByUsers(Access):
         if self.anybody and request.method in ("GET", "HEAD") and not request.scope["path"].endswith("/login"):
             return "", False
         if self.users:
-            raise Denied(401, "this dashboard wants a name and a password", CHALLENGE)
-        raise Denied(403, "you may look, and not act" if self.anybody else "the proxy does not say who you are")
+            raise Trouble(401, "this dashboard wants a name and a password", CHALLENGE)
+        raise Trouble(403, "you may look, and not act" if self.anybody else "the proxy does not say who you are")
 
     async def _proved(self, name: str, password: str, address: str) -> bool:
-        """Whether a user with a right password may act. Raises `Denied`."""
+        """Whether a user with a right password may act. Raises `Trouble`."""
         now, mark = self.now(), hmac.digest(self._key, f"{name}:{password}".encode(), "sha256")
         until, known, acts = self._right.get(name, (now, b"", False))
         if hmac.compare_digest(mark, known) and now < until:
@@ -169,14 +169,14 @@ class ByUsers(Access):
             self._failures = [one for one in self._failures if one[0] > now - WINDOW]
             if len(times := [one[0] for one in self._failures if one[1] == address]) >= FAILURES:
                 wait = int(times[0] + WINDOW - now) + 1
-                raise Denied(429, "too many wrong passwords: wait a minute", {"Retry-After": str(wait)})
+                raise Trouble(429, "too many wrong passwords: wait a minute", {"Retry-After": str(wait)})
             if len(self._checks) >= WAITING:
-                raise Denied(503, "too many passwords at a time: try again", {"Retry-After": "2"})
+                raise Trouble(503, "too many passwords at a time: try again", {"Retry-After": "2"})
             self._failures.append((now, address, mark))  # before it is one, so that many at a time do not get around
             check = self._checks[mark] = self._threads.submit(self._check, name, password, mark, address)
             check.add_done_callback(lambda _: self._checks.pop(mark, None))
         if not await asyncio.shield(asyncio.wrap_future(check)):
-            raise Denied(401, "this name and this password do not fit", CHALLENGE)
+            raise Trouble(401, "this name and this password do not fit", CHALLENGE)
         self._failures = [one for one in self._failures if one[2] != mark]
         return self._right[name][2]
 

@@ -13,9 +13,9 @@ from urllib.parse import parse_qsl
 from starlette.responses import RedirectResponse, Response
 
 from rqttl import checks, text, units
+from rqttl.dashboard.access import Trouble
 from rqttl.dashboard.forms import Plan, answer, entry_of
 from rqttl.dashboard.jobs import Job, record
-from rqttl.dashboard.visit import Trouble
 from rqttl.errors import MessageLeased, PolicyNotFound
 from rqttl.inspector import effects, message_view
 from rqttl.inspector.dead_letters import DeadLetterCounts, DeadLetters, count_within, read_filter

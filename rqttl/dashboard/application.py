@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-from bisect import bisect
 from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -27,15 +26,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rqttl import errors, outages, text
 from rqttl.dashboard import actions, dead, operations, pages
-from rqttl.dashboard.access import Denied
-from rqttl.dashboard.visit import ASSETS, STRANGER, Dashboard, Trouble, Visit, asset
+from rqttl.dashboard.access import Trouble
+from rqttl.dashboard.visit import ASSETS, STRANGER, Dashboard, Visit, asset
 
 logger = logging.getLogger("rqttl.dashboard")
 
 #: The longest body of a form, and the longest query, in bytes; and the seconds within which a form has to come.
 LONGEST_FORM, LONGEST_QUERY, PATIENCE = 256 * 1024, 4 * 1024, 20.0
-#: The names of queues on both sides of a missing one that may be meant; requests that ask Redis at a time.
-AROUND, ASKING = 500, 40
+#: Requests that ask Redis at a time.
+ASKING = 40
 #: Headers of each answer. Only files of our own run, load and are styled; nobody frames a page.
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -157,12 +156,12 @@ async def _answer(dashboard: Dashboard, handler: Handler, request: Request, *, l
         return response
     except ClientDisconnect:
         raise
-    except (Denied, Trouble, errors.RqttlError, *outages.TEMPORARY) as error:
+    except (Trouble, errors.RqttlError, *outages.TEMPORARY) as error:
         if isinstance(error, errors.ContractError):
             logger.exception("page %s met a bug", path)
         status, message, headers = _explain(error)
         if isinstance(error, errors.QueueNotFound):
-            near = _nearest(error.queue, dashboard)
+            near = dashboard.sampler.sample.nearest(error.queue)
     except Exception:
         number = secrets.token_hex(4)
         logger.exception("page %s failed, id %s", path, number)
@@ -217,20 +216,12 @@ STATUSES: tuple[tuple[tuple[type[Exception], ...], int, str], ...] = (
 
 def _explain(error: Exception) -> tuple[int, str, Mapping[str, str]]:
     """The status, the words and the headers for an error."""
-    if isinstance(error, (Denied, Trouble)):
-        return error.status, str(error), getattr(error, "headers", {})
+    if isinstance(error, Trouble):
+        return error.status, str(error), error.headers
     status, words = next((status, words) for kinds, status, words in STATUSES if isinstance(error, kinds))
     if outages.is_denied(error):
         status, words = 403, "the Redis user of this dashboard lacks a right: {}"
     return status, words.format(text.without_secrets(str(error))), {}
-
-
-def _nearest(queue: str, dashboard: Dashboard) -> str | None:
-    """The name of a queue that is most like that of a missing one, among those around it."""
-    names = dashboard.sampler.sample.names
-    place = bisect(names, queue)
-    around = names[max(0, place - AROUND) : place + AROUND]
-    return text.nearest(queue, [name for name in around if name != queue])  # it may just have ended
 
 
 async def _refusal(dashboard: Dashboard, request: Request, error: Exception) -> Response:

@@ -12,8 +12,9 @@ from urllib.parse import urlencode
 
 from rqttl import text
 from rqttl.dashboard import charts
+from rqttl.dashboard.access import Trouble
 from rqttl.dashboard.sampler import paged
-from rqttl.dashboard.visit import Trouble, looking_at_messages, quoted
+from rqttl.dashboard.visit import looking_at_messages, quoted
 from rqttl.inspector.dead_letters import WORDS, count_times, count_within, read_filter
 from rqttl.inspector.queues import deaths, outgoing
 from rqttl.options import REASONS

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from starlette.responses import RedirectResponse, Response
 
 from rqttl import text
+from rqttl.dashboard.access import Trouble
 from rqttl.dashboard.jobs import Job, record
-from rqttl.dashboard.visit import Trouble
 
 if TYPE_CHECKING:
     from rqttl.dashboard.visit import Visit

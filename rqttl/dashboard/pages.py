@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 from starlette.responses import Response
 
 from rqttl import checks, outages, text
+from rqttl.dashboard.access import Trouble
 from rqttl.dashboard.sampler import ATTENTION, SORTS, SPANS, paged
-from rqttl.dashboard.visit import Trouble, looking_at_messages, quoted
+from rqttl.dashboard.visit import looking_at_messages, quoted
 from rqttl.inspector import message_view
 from rqttl.inspector import queues as views
 from rqttl.types import State
@@ -33,8 +34,8 @@ ALARMS: Mapping[str, tuple[str, str]] = {
     "unconsumed": ("has {ready}{full}, and no consumer", "rqttl worker {name} --call MODULE:FUNCTION"),
     "full": ("is full, with {ready}", "rqttl queue update {name} {room}"),
 }
-#: Queues that an alarm names, queues in a list of the overview, and names among which one like a word is looked for.
-NAMED, LISTED, NEAR = 5, 10, 1_000
+#: Queues that an alarm names, and queues in a list of the overview.
+NAMED, LISTED = 5, 10
 
 
 class Alarm(NamedTuple):
@@ -95,7 +96,7 @@ def queues(visit: Visit) -> Response:
         raise Trouble(400, f"q: expected at most {PATTERNS} names or patterns")
     sort = checks.choice(visit.text("sort", "name"), "sort", ("name", *SORTS, *ATTENTION))
     page = sample.rows(sort, patterns, visit.number("page"))
-    near = text.nearest(patterns[0], sample.names[:NEAR]) if patterns and not page.found else None
+    near = sample.nearest(patterns[0]) if patterns and not page.found else None
     values: dict[str, Any] = {"listed": page, "sort": sort, "q": visit.text("q"), "near": near}
     command = f"rqttl stats {quoted(*patterns)}".rstrip()
     return visit.page("queues.html", title="Queues", command=command, live=True, **values)

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from array import array
+from bisect import bisect
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,6 +34,8 @@ PAUSE, SHARE = 2.0, 20
 LATE = 2.0
 #: Seconds between two readings of many names and of options, and from the last look to the end.
 MINUTE, IDLE = 60.0, 3_600.0
+#: The names of queues on both sides of a missing one that may be meant.
+AROUND = 500
 #: A death is new for so long.
 NEW = timedelta(minutes=10)
 #: The seconds and the number of the slots of a history; depths in messages, the other series per second.
@@ -180,6 +183,12 @@ class Sample:
     def age(self) -> timedelta:
         """The age of the newest numbers."""
         return timedelta(seconds=self.now - self.taken)
+
+    def nearest(self, name: str) -> str | None:
+        """The name of a queue that is most like that of a missing one, among those around it."""
+        place = bisect(self.names, name)
+        around = self.names[max(0, place - AROUND) : place + AROUND]
+        return text.nearest(name, [one for one in around if one != name])  # it may just have ended
 
     def row(self, name: str) -> QueueRow | None:
         """A queue; `None` if there is none of this name, as far as is known."""

@@ -23,7 +23,7 @@ from starlette.responses import HTMLResponse, Response
 
 from rqttl import outages, text
 from rqttl.dashboard import charts
-from rqttl.dashboard.access import Visitor
+from rqttl.dashboard.access import Trouble, Visitor
 from rqttl.dashboard.jobs import Jobs, Outcomes
 from rqttl.errors import QueueNotFound
 from rqttl.options import OPTIONS
@@ -49,14 +49,6 @@ ASSETS = {
 
 #: Somebody who was not let in, or not asked.
 STRANGER = Visitor("", "", acts=False)
-
-
-class Trouble(Exception):
-    """A request that gets a page with the reason in place of its answer."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 @contextmanager

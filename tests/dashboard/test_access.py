@@ -11,7 +11,7 @@ import pytest
 from starlette.requests import Request
 
 from rqttl.dashboard import access, users
-from rqttl.dashboard.access import Access, ByHost, ByUsers, Denied, Visitor
+from rqttl.dashboard.access import Access, ByHost, ByUsers, Trouble, Visitor
 from rqttl.dashboard.users import read_users, user_line
 
 pytestmark = pytest.mark.once
@@ -36,9 +36,9 @@ def visit(of: Access, *asked: Request) -> list[Any]:
         return await asyncio.gather(*map(of.visitor, asked), return_exceptions=True)
 
     def short(one: Any) -> Any:
-        if not isinstance(one, Visitor | Denied):
+        if not isinstance(one, Visitor | Trouble):
             raise one
-        return one.status if isinstance(one, Denied) else (one.user, "act" if one.acts else "look")
+        return one.status if isinstance(one, Trouble) else (one.user, "act" if one.acts else "look")
 
     return list(map(short, asyncio.run(all_of_them())))
 
@@ -152,7 +152,7 @@ def test_ten_failures_a_minute_close_the_door_for_an_address(
     assert visit(two, BOB, ADA) == [("bob", "look"), 429]  # who is in stays in
     assert visit(two, request(client="192.0.2.8", authorization=basic("ada", "a:é"))) == [("ada", "act")]
     clock.now += 59
-    with pytest.raises(Denied) as denied:
+    with pytest.raises(Trouble) as denied:
         asyncio.run(two.visitor(wrong[0]))
     assert denied.value.headers == {"Retry-After": "2"}
     clock.now += 2

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from threading import Semaphore
 from typing import Any
 
@@ -93,20 +94,27 @@ def test_users_with_few_rights_see_all_that_they_may(
         assert "cannot be read" not in page.words
 
 
-def test_while_redis_is_away_the_last_numbers_stay(start_server: Callable[..., Server], visiting: Visiting) -> None:
+@pytest.mark.parametrize("away", [Server.down, Server.hanging])
+def test_while_redis_is_away_the_last_numbers_stay_and_a_call_that_changes_waits(
+    start_server: Callable[..., Server], visiting: Visiting, away: Callable[[Server], AbstractContextManager[None]]
+) -> None:
     server = start_server()
-    with Broker(server.client()) as broker:
-        pages = visiting(fill(broker))
+    with Broker(server.client()) as broker, visiting(fill(broker)) as pages, ThreadPoolExecutor(51) as visitors:
         look(pages, "/")
-        server.kill()
-        until(lambda: "Redis does not answer" in look(pages, "/").words)
+        with away(server):
+            sent = visitors.submit(broker.queue("orders").enqueue, b"x", id="sent")
+            waiting = [visitors.submit(look, pages, path, 503) for path in 25 * MESSAGE]
+            for one in waiting:
+                assert "Redis did not answer" in one.result(PATIENCE).words
+            until(lambda: "Redis does not answer" in look(pages, "/").words)
 
-        for path in MEMORY + QUEUE:
-            page = look(pages, path)
-            assert re.search("The figures are .*s old", page.words)
-            assert page.fields.get(("", "delayed"), "1") == "1"
-        for path in MESSAGE:
-            assert "Redis did not answer" in look(pages, path, 503).words
+            for path in [*MEMORY, QUEUE[2]]:
+                page = look(pages, path)
+                assert re.search("The figures are .*s old", page.words)
+                assert page.fields.get(("", "delayed"), "1") == "1"
+            assert away is Server.down or not sent.done()
+        until(lambda: "Redis does not answer" not in look(pages, "/").words)
+        assert away is Server.down or sent.result(PATIENCE).id == "sent"
 
 
 def test_while_many_wait_for_redis_pages_from_memory_go_on(
@@ -126,26 +134,6 @@ def test_while_many_wait_for_redis_pages_from_memory_go_on(
             assert not any(one.done() for one in waiting)
         for one in waiting:
             assert "order-5" in one.result(PATIENCE).words
-
-
-def test_while_redis_hangs_pages_say_so_and_a_call_that_changes_waits_for_it(
-    start_server: Callable[..., Server], visiting: Visiting
-) -> None:
-    server = start_server()
-    with Broker(server.client()) as broker, visiting(fill(broker)) as pages, ThreadPoolExecutor(51) as visitors:
-        look(pages, "/")
-        with server.hanging():
-            sent = visitors.submit(broker.queue("orders").enqueue, b"x", id="sent")
-            waiting = [visitors.submit(look, pages, MESSAGE[0], 503) for _ in range(50)]
-            for one in waiting:
-                assert "Redis did not answer" in one.result(PATIENCE).words
-            assert look(pages, QUEUE[0]).fields["", "delayed"] == "1"
-            assert "does not answer" in str(look(pages, "/nodes").rows)
-            until(lambda: re.search("Redis does not answer.*figures are .*s old", look(pages, "/").words, re.DOTALL))
-            assert not sent.done()
-        sent.result(PATIENCE)
-        look(pages, "/message?queue=orders&id=sent")
-        until(lambda: "Redis does not answer" not in look(pages, "/").words)
 
 
 def test_while_a_node_is_away_the_queues_of_the_others_go_on(launch: Callable[..., Server], visiting: Visiting) -> None:
