@@ -10,7 +10,6 @@ from starlette.testclient import TestClient
 
 from rqttl import Broker, Message, Queue
 from rqttl.dashboard import app
-from rqttl.dashboard.actions import ACTS
 from tests.dashboard.filling import ask
 from tests.waiting import Gate, until
 
@@ -171,14 +170,6 @@ def test_what_cannot_be_undone_wants_the_name_of_the_queue(acting: TestClient, c
     assert (refused.status, refused.said[0]) == (400, "typed: expected the name 'q', got 'Q': nothing was done")
     assert contents(client) == before
     assert refused.confirm(typed="q").status in (200, 303)
-
-
-@pytest.mark.parametrize("path", ACTS)
-def test_who_may_only_look_has_no_form_and_cannot_forge_one(visiting: Visiting, queue: Queue, path: str) -> None:
-    forged = ask(visiting(), f"{path}?name=q&queue=q&id=a&confirm=a&typed=q")
-
-    assert forged.status == 403
-    assert 'method="post"' not in visiting().get("/queue?name=q").text
 
 
 @pytest.mark.parametrize(

@@ -140,6 +140,12 @@ def test_a_page_of_another_site_links_to_pages_and_does_not_load_them(guarded: T
     assert guarded.get("/queues", headers=headers | {"sec-fetch-dest": "document"}).status_code == 200
 
 
+def test_who_may_only_look_has_no_form(guarded: TestClient) -> None:
+    for who, places in ((ADA, ["/queue", "/message", "/dead/queue"]), (BOB, [])):
+        found = {path: guarded.get(asked(path, id="m2"), headers={"authorization": who}).text for path in PAGES}
+        assert [path for path, page in found.items() if 'method="post"' in page] == places
+
+
 @pytest.mark.parametrize("path", ACTS)
 def test_an_action_takes_a_post_of_one_who_may_act(guarded: TestClient, path: str) -> None:
     for method in ("GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"):
