@@ -130,6 +130,14 @@ def test_each_document_that_has_the_version_has_this_one() -> None:
     assert re.findall(r"rqttl-(\d[\w.]*)-py3", README) == [rqttl.__version__]
 
 
+def test_the_modules_that_are_compared_are_those_that_documents_call_public() -> None:
+    [compared] = re.findall(r"for name in \((.*?)\)", (ROOT / ".ci" / "api.py").read_text(encoding="utf-8"))
+
+    for document in ("README.md", "CHANGELOG.md"):
+        [public] = re.findall(r"`rqttl\.\{([\w,]+)\}`", (ROOT / document).read_text(encoding="utf-8"))
+        assert public.split(",") == re.findall(r"\w+", compared)
+
+
 def test_the_classifiers_name_the_pythons_that_are_tested_and_the_workflow_runs_the_first_and_the_last() -> None:
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     named = re.findall(r":: (3\.\d+)", project)
