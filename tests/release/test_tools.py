@@ -43,13 +43,11 @@ def refused(*words: object, cwd: Path) -> str:
 
 def test_a_change_that_breaks_callers_is_named_and_needs_a_minor_release_and_a_line(changed: Path) -> None:
     api = (TOOLS / "python", ROOT / ".ci" / "api.py", WORK / "first", changed)
-    assert run(*api, cwd=changed).startswith("0 changes")
     code, now = changed / "rqttl", rqttl.__version__
     replace(code / "queue.py", r"    def touch\(self", "    def touched(self")
     replace(code / "__init__.py", '^    "Policy",\n', "")
     replace(code / "units.py", r"def as_datetime\(", "def as_time(")  # nobody may rely on it
 
-    told = run(*api, cwd=changed).splitlines()
     replace(code / "__init__.py", "^__version__ = .*", f'__version__ = "{now}1"')
     patch = refused(*api, cwd=changed)
     replace(code / "__init__.py", "^__version__ = .*", '__version__ = "9.0.0"')
@@ -57,11 +55,9 @@ def test_a_change_that_breaks_callers_is_named_and_needs_a_minor_release_and_a_l
     gone = "* Gone: `Policy`, `Queue.touch`, `Topic.touch`."
     replace(changed / "CHANGELOG.md", f"^## {now}", f"## 9.0.0\n\n{gone}\n\n## {now}")
 
-    assert told[1:] == [
-        "Policy: Public object was removed",
-        "Queue.touch: Public object was removed",
-        "Topic.touch: Public object was removed",
-    ]
+    removed = re.findall("^(.*): Public object was removed$", patch, re.MULTILINE)
+    assert removed == ["Policy", "Queue.touch", "Topic.touch"]
+    assert "3 changes break callers" in patch
     assert f"{now}1 is a patch of {now}" in patch
     assert "CHANGELOG.md has to name" in minor
     assert run(*api, cwd=changed).startswith("3 changes")
