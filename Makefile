@@ -183,11 +183,11 @@ dist: $(READY)
 docs: $(READY)
 	$(BIN)/python -m sphinx -q -W --keep-going -E -j 2 -c docs/site . build/site
 
-# Each variable is also an option of `python -m tests.bench.compare`: PEERS, WORKLOADS, MESSAGES, ROUNDS.
+# Each variable is also an option of `python -m tests.bench.compare`: PEERS, WORKLOADS, MESSAGES, ROUNDS, PAGE=1.
 compare: $(READY)
 	@bash .ci/setup server
 	@$(BIN)/python -m tests.bench.compare $(if $(PEERS),--peers $(PEERS)) $(if $(WORKLOADS),--workloads $(WORKLOADS)) \
-		$(if $(MESSAGES),--messages $(MESSAGES)) $(if $(ROUNDS),--rounds $(ROUNDS))
+		$(if $(MESSAGES),--messages $(MESSAGES)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(PAGE),--page)
 
 # Each variable is also an option of `python -m tests.chaos.run`: MINUTES, SEED, NEMESES=kills,refusals, SERVER=6.2,
 # ON=sentinel or cluster.

@@ -12,6 +12,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,12 @@ from rqttl.options import SCRIPT_OPTIONS
 from rqttl.protocol import codec
 from rqttl.protocol.keys import PARTS, STATES
 from rqttl.protocol.roles import ROLES
+from tests.bench.compare import __main__ as compare
+from tests.bench.compare import page
+from tests.bench.compare.candidates import CANDIDATES
 from tests.cli import tree
 from tests.drivers import redis_of
+from tests.ports import free_port
 from tests.repository import ROOT, lua_files
 from tests.unit import asyncio_face, spark_reference
 from tests.unit.reference import between, errors_table, option_keys, options_table, owner, table, verifying
@@ -177,6 +182,18 @@ def test_the_page_of_the_protocol_has_each_part_of_a_queue_in_order() -> None:
     assert {name: ("in a target" in mark, "outlives the queue" in mark) for name, _, mark in rows} == marks
 
 
+def test_the_shares_of_the_page_are_of_the_peers_that_are_compared_and_name_their_date_and_command() -> None:
+    [written] = between("shares").findall(page.PAGE.read_text(encoding="utf-8"))
+    said, _, shares = written.partition("\n\n")
+    [(day, words)] = re.findall(r"^Measured on (\d{4}-\d\d-\d\d) by `make compare PAGE=1 (.*?)`", said)
+    figure = re.compile(r"(?<=\| )(–|\d[\d.e+-]*)(?= \|)")
+
+    assert date(2026, 11, 30) <= date.fromisoformat(day) <= datetime.now(timezone.utc).date()
+    assert compare.parsed(["--page", *re.sub(r"(\w+)=", r"--\1 ", words).lower().split()]).rounds >= 3
+    assert figure.sub("–", shares) == page.shares({}, CANDIDATES) + "\n", "measure anew: make compare PAGE=1"
+    assert len(figure.findall(shares.replace("–", ""))) == 4 * (len(CANDIDATES) - 1)
+
+
 def rewrite() -> None:
     for (document, mark), made in TABLES.items():
         (ROOT / document).write_text(between(mark).sub(lambda _, made=made: made() + "\n", read(document)), "utf-8")  # type: ignore[misc]  # bound at once
@@ -291,7 +308,7 @@ def test_a_tour_runs_and_prints_what_it_says(document: str, shell: Shell, tmp_pa
 def stage(folder: Path) -> None:
     """Write the files that the examples of the commands read."""
     (folder / "shop").mkdir()
-    (folder / "shop" / "jobs.py").write_text("def handle(body): pass\n")
+    (folder / "shop" / "jobs.py").write_text("def handle(body): pass\ndef ship(body): print(body.decode())\n")
     (folder / "queues.yaml").write_text("rqttl: 1\nqueues: {orders: {expires: 1h}}\n")
     (folder / "definitions.json").write_text('{"queues": [{"name": "orders", "vhost": "/", "arguments": {}}]}')
     (folder / "broker.xml").write_text("<configuration xmlns='urn:activemq'><core/></configuration>")
@@ -333,6 +350,19 @@ def test_the_example_of_each_command_runs(shell: Shell, tmp_path: Path) -> None:
                 asks = re.search("queue delete|message (delete|expire|dead-letter)", line)
                 done = shell(f"{line} --yes" if asks else line)
                 assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.slow
+def test_the_first_example_of_the_guide_to_workers_runs(shell: Shell, tmp_path: Path) -> None:
+    [line] = blocks("docs/guides/worker.md", "bash")
+    line = line.strip().replace(":8080", f":{free_port()}")
+    stage(tmp_path)
+    shell(
+        "rqttl queue declare orders; rqttl queue declare mails; rqttl send orders 'an order'; rqttl send mails 'a mail'"
+    )
+    done = shell(f"{line} --burst")
+
+    assert (done.returncode, sorted(done.stdout.split("\n")[:2])) == (0, ["a mail", "an order"]), done.stderr
 
 
 # Names

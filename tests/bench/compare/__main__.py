@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from tests.bench.compare.candidates import CANDIDATES, WORKLOADS, Candidate, prepared
 from tests.bench.compare.figures import Run, goals, table
+from tests.bench.compare.page import SHOWN, write
 from tests.bench.compare.running import Bench
 from tests.bench.measure import running_server
 
@@ -25,7 +26,11 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--wakings", type=int, default=100, help="of each round")
     parser.add_argument("--idle-seconds", type=float, default=60.0)
+    parser.add_argument("--page", action="store_true", help="write the shares of docs/guides/who-is-it-for.md anew")
     options = parser.parse_args(arguments)
+    if options.page and (options.peers != [*names] or options.workloads != [*WORKLOADS]):
+        parser.error("--page: with all peers, and without --workloads")
+    options.workloads = [*SHOWN] if options.page else options.workloads
     if options.messages < 100 or options.rounds < 1 or options.wakings < 1 or options.idle_seconds <= 0:
         parser.error("--messages: at least 100; --rounds and --wakings: at least 1; --idle-seconds: above 0")
     options.candidates = [c for name, c in names.items() if name in options.peers or name == "rqttl"]
@@ -54,7 +59,7 @@ def measure(bench: Bench, options: argparse.Namespace, candidates: list[Candidat
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Install what is missing, measure, and print both tables."""
+    """Install what is missing, measure, and print both tables. With `--page`, write the shares into the page."""
     options = parsed(arguments)
     interpreters = {name: prepared(name) for name in dict.fromkeys(c.environment for c in options.candidates)}
     present = [c for c in options.candidates if interpreters[c.environment]]
@@ -68,6 +73,8 @@ def main(arguments: list[str] | None = None) -> None:
     with running_server() as server, Bench(server, interpreters, options.idle_seconds) as bench:
         found = measure(bench, options, present, absent)
     print("\n".join([*table(found, options.candidates, absent), *goals(found)]))
+    if options.page:
+        write(found, options, ".".join(map(str, server.version)))
 
 
 if __name__ == "__main__":

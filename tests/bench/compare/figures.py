@@ -93,6 +93,15 @@ def _row(name: str, runs: Sequence[Run], reason: str) -> str:
     return f"    {name:<36}" + "".join(f"{cell(getattr(found, field), form):>11}" for _, field, form in _COLUMNS)
 
 
+def ratio(own: Sequence[Run], others: Sequence[Run], field: str) -> float | None:
+    """The median of the ratios of a figure within a round."""
+    pairs: list[tuple[float | None, float | None]] = [
+        (getattr(a, field), getattr(b, field)) for a, b in zip(own, others, strict=False)
+    ]
+    found = [ours / theirs for ours, theirs in pairs if ours is not None and theirs]
+    return statistics.median(found) if found else None
+
+
 @dataclass(frozen=True)
 class Goal:
     """One line of the table of goals: a ratio of a figure of rqttl to that of other candidates, the best of them."""
@@ -113,10 +122,7 @@ class Goal:
         if not own or not values:
             return None
         best = max(values, key=lambda rounds: getattr(median_run(rounds), self.field))
-        pairs: list[tuple[float | None, float | None]] = [
-            (getattr(a, self.field), getattr(b, self.field)) for a, b in zip(own, best, strict=False)
-        ]
-        return statistics.median(ours / theirs for ours, theirs in pairs if ours is not None and theirs)
+        return ratio(own, best, self.field)
 
 
 _RAW, _OWN_NAME = ("raw redis-py",), ("rqttl",)
