@@ -1,8 +1,4 @@
-"""The site: `make docs` makes it of the Markdown beside the code, which stays the only source.
-
-A link to a file that is no page leads to the repository at the tag of this version. Where its address is not known, the
-link becomes its text.
-"""
+"""The site: `make docs` makes it of the Markdown beside the code, which stays the only source."""
 
 import importlib
 import json
@@ -14,6 +10,7 @@ from pathlib import Path
 
 import click
 from sphinx.application import Sphinx
+from sphinx.ext.autodoc.mock import mock
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
@@ -25,10 +22,10 @@ GUIDES = (
     *("retries", "delays", "topics", "control", "lifetimes", "policies"),
     *("worker", "celery", "django", "asyncio", "tests", "command-line", "dashboard", "metrics-and-traces"),
 )
-MOVES = ("from-rq-and-celery", "from-rabbitmq", "other-task-libraries", "upgrade")
+MOVES = ("who-is-it-for", "from-rq-and-celery", "from-rabbitmq", "other-task-libraries", "upgrade")
 #: The pages by their places in the side bar, README before all others.
 SECTIONS = {
-    "Guides": [f"docs/guides/{name}" for name in GUIDES],
+    "Guides": [*(f"docs/guides/{name}" for name in GUIDES), "examples/README"],
     "Move here": [f"docs/guides/{name}" for name in MOVES],
     "Operate": ["deploy/README", "spark_connectors/README", "SECURITY", "CHANGELOG"],
     "Reference": ["docs/site/api", "docs/site/commands"],
@@ -37,23 +34,19 @@ SECTIONS = {
     "Decisions": sorted(f"docs/decisions/{path.stem}" for path in (ROOT / "docs/decisions").glob("*.md")),
 }
 PAGES = ["README", *(page for pages in SECTIONS.values() for page in pages)]
-#: The modules whose `__all__` is public.
+#: The modules whose `__all__` is public. Celery and Django call the methods of the last two, so they have no place.
 MODULES = ("rqttl", "rqttl.testing", "rqttl.metrics", "rqttl.telemetry", "rqttl.reaper", "rqttl.dashboard")
+PLUGINS, autodoc_mock_imports = ("rqttl.celery", "rqttl.django"), ["amqp", "kombu", "django_tasks"]
 [REPOSITORY] = re.findall(r'^repository = "(.*?)/?"$', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE)
 VERSIONS = json.loads(Path(__file__).with_name("versions.json").read_text("utf-8"))
 
-project, author, version, release = "rqttl", "rqttl contributors", rqttl.__version__, rqttl.__version__
-project_copyright = author
+project, version, project_copyright = "rqttl", rqttl.__version__, "rqttl contributors"
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 root_doc, include_patterns = "README", [f"{page}.md" for page in PAGES]
 html_theme, html_title, html_copy_source, html_show_sphinx = "furo", f"rqttl {version}", False, False
-html_static_path: list[str] = []
-myst_heading_anchors = 4
-default_role = "literal"  # docstrings write code as Markdown does
+myst_heading_anchors, default_role = 4, "literal"  # docstrings write code as Markdown does
 autodoc_member_order, autodoc_typehints_format = "bysource", "short"
 templates_path, html_context = ["templates"], {"versions": VERSIONS, "this": version}
-_SIDEBAR = ("brand", "search", "scroll-start", "navigation", "versions", "scroll-end")
-html_sidebars = {"**": [f"sidebar/{name}.html" for name in _SIDEBAR]}
 if version != VERSIONS[0]:
     html_theme_options = {"announcement": f"This is rqttl {version}. The newest version is {VERSIONS[0]}."}
 
@@ -71,39 +64,47 @@ _LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])+)\]\((?!\w+:|#)([^)\s#]+)(#
 
 
 def with_links(page: str, text: str) -> str:
-    """The text of a page, whose links lead to pages or to the repository."""
+    """The text of a page. A link leads to a page, or to the repository at the tag; without its address it is text."""
 
     def link(found: re.Match[str]) -> str:
-        words, target, anchor = found[1], found[2], found[3] or ""
-        path = posixpath.normpath(posixpath.join(posixpath.dirname(page), target))
-        if (ROOT / path).is_dir() and (ROOT / path / "README.md").exists():
-            path, target = f"{path}/README.md", f"{target.rstrip('/')}/README.md"
+        words, anchor = found[1], found[3] or ""
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(page), found[2]))
+        if (ROOT / path / "README.md").exists():
+            path = f"{path}/README.md"
+        elif example := re.fullmatch(r"examples/(.+)\.py", path):
+            path, anchor = "examples/README.md", f"#{example[1].replace('/', '')}py"
         if path.removesuffix(".md") in PAGES:
-            return f"[{words}]({target}{anchor})"
+            return f"[{words}](/{path}{anchor})"
         return f"[{words}]({REPOSITORY}/blob/v{version}/{path}{anchor})" if REPOSITORY else words
 
     parts = re.split(r"(^```.*?^```$)", text, flags=re.MULTILINE | re.DOTALL)  # what is code has no links
     return "".join(part if part.startswith("```") else _LINK.sub(link, part) for part in parts)
 
 
-def contents() -> str:
+def contents() -> Iterator[str]:
     """The side bar."""
-    return "".join(
-        f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n" + "".join(f"/{page}\n" for page in pages) + "```\n"
-        for caption, pages in SECTIONS.items()
-    )
+    for caption, pages in SECTIONS.items():
+        yield f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n" + "".join(f"/{page}\n" for page in pages) + "```\n"
 
 
 def interface() -> Iterator[str]:
     """Directives for each public name."""
-    for module in MODULES:
+    for module in (*MODULES, *PLUGINS):
         yield f"\n## {module}\n"
-        for name in importlib.import_module(module).__all__:
-            thing = getattr(importlib.import_module(module), name)
+        with mock(autodoc_mock_imports):
+            found = importlib.import_module(module)
+        for name, thing in ((name, getattr(found, name)) for name in found.__all__):
             kind = "exception" if isinstance(thing, type) and issubclass(thing, BaseException) else "class"
             kind = kind if isinstance(thing, type) else "function" if callable(thing) else "data"
-            members = "\n:members:\n:inherited-members: Exception, tuple" if kind == "class" else ""
-            yield f"\n```{{eval-rst}}\n.. auto{kind}:: {module}.{name}" + members.replace("\n", "\n   ") + "\n```\n"
+            members = kind == "class" and module in MODULES
+            more = "\n   :members:\n   :inherited-members: Exception, tuple" if members else ""
+            yield f"\n```{{eval-rst}}\n.. auto{kind}:: {module}.{name}{more}\n```\n"
+
+
+def gallery() -> Iterator[str]:
+    """The text of each example."""
+    for name in sorted(str(path.relative_to(ROOT / "examples")) for path in ROOT.glob("examples/**/*.py")):
+        yield f"\n## {name}\n\n```{{literalinclude}} {name}\n```\n"
 
 
 def commands(command: click.Command = cli, *path: str) -> Iterator[str]:
@@ -119,8 +120,8 @@ def commands(command: click.Command = cli, *path: str) -> Iterator[str]:
 def complete(_: Sphinx, page: str, source: list[str]) -> None:
     """Add what is generated to a page, and lead its links somewhere."""
     source[0] = with_links(page, source[0])
-    generated = {"README": lambda: [contents()], "docs/site/api": interface, "docs/site/commands": commands}
-    source[0] += "".join(generated.get(page, list)())
+    made = {"README": contents, "docs/site/api": interface, "docs/site/commands": commands, "examples/README": gallery}
+    source[0] += "".join(made.get(page, list)())
 
 
 def finish(app: Sphinx, error: Exception | None) -> None:

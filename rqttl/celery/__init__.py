@@ -16,7 +16,7 @@ from rqttl.types import Duration
 
 __all__ = ["Transport", "cancel", "reschedule"]
 
-TRANSPORT_ALIASES["rqttl"] = "rqttl.celery:Transport"
+TRANSPORT_ALIASES.update(rqttl="rqttl.celery:Transport")
 
 
 def cancel(app: Any, task_id: str, queue: str = "celery") -> int:

@@ -43,7 +43,8 @@ class Worker:
     """A worker in its own process group."""
 
     def __init__(self, log: Path, environment: dict[str, str], *arguments: str) -> None:
-        command = [sys.executable, "-m", "celery", "-A", "tests.celery.app", "worker", "--loglevel", "INFO", *arguments]
+        app = environment.get("APP", "tests.celery.app")
+        command = [sys.executable, "-m", "celery", "-A", app, "worker", "--loglevel", "INFO", *arguments]
         self.log = log
         with log.open("w") as out:
             self.process = subprocess.Popen(

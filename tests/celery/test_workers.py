@@ -291,6 +291,23 @@ def test_the_guide_works_as_it_says(redis_url: str, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", "import celeryconfig"], cwd=tmp_path, check=True)
 
 
+def test_the_example_works(environment: dict[str, str], redis_url: str, start: Start, looker: Broker) -> None:
+    command = [sys.executable, "-m", "examples.celery_app"]
+    environment = {**environment, "RQTTL_URL": redis_url}
+    sent = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    worker = start(APP="examples.celery_app", RQTTL_URL=redis_url).ready()
+    until(lambda: {"shipped item 7", "shipped item 8"} <= {*re.findall(r"shipped item \d+", worker.text)})
+    until(lambda: looker.queue("celery").stats().depth == 0)
+
+    assert sent.stdout == "cancelled 1\n"
+    dead = looker.queue("celery/dead").peek()
+    assert sorted((json.loads(one.body)[0], one.deaths[0].reason) for one in dead) == [
+        ([0], "rejected"),
+        ([10], "expired"),
+    ]
+    assert worker.stop() == 0
+
+
 @pytest.mark.parametrize("kind", ["cluster", "sentinel"])
 def test_a_cluster_and_sentinels(
     app_of: Callable[[str], Any], start: Start, notes: Notes, launch: Callable[..., Server], kind: str

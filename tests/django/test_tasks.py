@@ -1,6 +1,7 @@
 """What the backend and its worker promise. Each `supports_…` has a test that fails when it lies."""
 
 import asyncio
+import json
 import os
 import re
 import subprocess
@@ -248,6 +249,26 @@ def test_a_task_whose_process_is_killed_runs_again_as_its_second_attempt(tasks: 
     assert Path("notes").read_text() == "1 1 0 RUNNING dies\n2 2 0 RUNNING done\n"
     result = backend.get_result(sent.id)
     assert (result.return_value, result.attempts, len({*result.worker_ids})) == ("done", 2, 2)
+
+
+def test_the_example_works(redis_url: str) -> None:
+    settings = "--settings=examples.django_project.settings"
+    run: Any = {"cwd": ROOT, "text": True, "env": {**os.environ, "RQTTL_URL": redis_url, "PYTHONPATH": str(ROOT)}}
+
+    def ask(*paths: str) -> list[Any]:
+        asked = f"from django.test import Client; [print(Client().get(path).content.decode()) for path in {paths}]"
+        told = subprocess.check_output([sys.executable, "-m", "django", "shell", settings, "-v0", "-c", asked], **run)
+        return [json.loads(line) for line in told.splitlines()]
+
+    orders = ask("/order/7", "/order/0")
+    worker = [sys.executable, "-m", "django", "rqttl_worker", settings, "--burst", "--processes=1"]
+    subprocess.run(worker, check=True, **run)
+    good, bad = ask(*(f"/state/{order['id']}" for order in orders))
+
+    assert good == {"status": "SUCCESSFUL", "errors": []}
+    assert (bad["status"], "no such item" in bad["errors"][0], len(bad["errors"])) == ("FAILED", True, 1)
+    with rqttl.connect(redis_url) as broker:
+        assert broker.queue("default/dead").stats().ready == 1
 
 
 def test_the_guide_runs_from_the_top(redis_url: str, tmp_path: Path) -> None:

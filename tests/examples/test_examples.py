@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from tests.waiting import PATIENCE, until
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 #: Examples that run where their library is installed.
-ELSEWHERE: dict[str, str] = {}
+ELSEWHERE = {"celery_app": "tests/celery/test_workers.py", "django_project": "tests/django/test_tasks.py"}
 
 
 @pytest.fixture
@@ -117,7 +118,12 @@ def test_spark(run: Callable[..., subprocess.Popen[str]], broker: Broker, redis_
     assert "rejected: 2" in (tmp_path / "out").read_text()
 
 
-def test_each_example_has_a_test() -> None:
-    tested = {"dramatiq_broker", "taskiq_broker", "fastapi_service", "spark_dead_letters", *ELSEWHERE}
+def test_each_example_has_a_test_and_a_place_in_the_gallery() -> None:
+    examples = {path.relative_to(ROOT / "examples").parts[0] for path in (ROOT / "examples").rglob("*.py")}
+    tests = {name: Path(ROOT, ELSEWHERE.get(name.removesuffix(".py"), __file__)).read_text() for name in examples}
+    linked = re.findall(r"^\| \[([\w.]+)\]\(\1[)/]", (ROOT / "examples/README.md").read_text(), re.MULTILINE)
 
-    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == tested
+    assert sorted(linked) == sorted(examples)
+    assert [
+        name for name, text in tests.items() if not re.search(rf"examples[./]{name.removesuffix('.py')}\b", text)
+    ] == []

@@ -1,5 +1,7 @@
 """The site as a reader opens it: from a folder, in a browser, without a network."""
 
+import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -108,9 +110,21 @@ def test_the_search_works_from_a_folder(site: Path, page: Page) -> None:
 def test_the_interface_and_each_command_have_their_place(site: Path) -> None:
     interface, commands = ((site / f"docs/site/{name}.html").read_text("utf-8") for name in ("api", "commands"))
 
-    names = ("rqttl.Broker", "rqttl.Queue.enqueue", "rqttl.dashboard.app")
+    names = ("rqttl.Broker", "rqttl.Queue.enqueue", "rqttl.dashboard.app", "rqttl.celery.cancel")
     assert [name for name in names if f'id="{name}"' not in interface] == []
     assert "Usage: rqttl queue declare" in commands
+
+
+def test_the_gallery_shows_each_example_and_the_side_bar_each_version(site: Path) -> None:
+    gallery = (site / "examples/README.html").read_text("utf-8")
+    headings = re.findall(r"<h2>([^<]*)<", gallery)
+    versions = json.loads((ROOT / "docs/site/versions.json").read_text("utf-8"))
+
+    assert headings == sorted(str(path.relative_to(ROOT / "examples")) for path in (ROOT / "examples").rglob("*.py"))
+    assert gallery.count('<div class="highlight"><pre') == len(headings)
+    assert [
+        one for one in versions if f'href="../../{one.rpartition(".")[0]}/index.html">{one}</a>' not in gallery
+    ] == []
 
 
 def test_a_list_for_readers_that_are_no_people_names_each_page(site: Path) -> None:

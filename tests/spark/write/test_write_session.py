@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 
 from rqttl import Broker, Queue
+from tests.repository import ROOT
 from tests.spark.letters import bury
 from tests.spark.streaming import finish_all
 from tests.spark.writing import ids
@@ -45,6 +47,18 @@ def numbered(spark: SparkSession, count: int) -> DataFrame:
     return spark.range(0, count, 1, 2).selectExpr(
         "concat('m-', id) AS message_id", "cast(cast(id AS string) AS binary) AS body"
     )
+
+
+def test_the_example_of_the_page_writes_rows_and_a_report(
+    rqttl: SparkSession, redis_url: str, broker: Broker, tmp_path: Path
+) -> None:
+    queue, page = broker.declare_queue("orders"), (ROOT / "spark_connectors/write/README.md").read_text("utf-8")
+    [example] = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    names = {"rows": numbered(rqttl, 3), "redis": {"url": redis_url}}
+    exec(example.replace("/srv", str(tmp_path)), names)  # noqa: S102  # running it is the test
+
+    assert held(queue) == [0, 1, 2]
+    assert json.loads((tmp_path / "reports/orders.json").read_text())["stored"] == 3
 
 
 def held(queue: Queue) -> list[int]:
