@@ -9,14 +9,18 @@ import logging
 import re
 
 from rqttl.broker import Broker
-from rqttl.errors import RqttlError
+from rqttl.errors import QueueNotFound, RqttlError
+from rqttl.flows import single
 from rqttl.flows.steps import execute
 from rqttl.outages import TEMPORARY
 from rqttl.protocol import replies
 from rqttl.store.driver import driver_of
+from rqttl.types import Death
 
 logger = logging.getLogger("rqttl.results")
 
+#: Seconds by which the clocks of clients and of Redis may differ.
+_SKEW = 60
 _ID = re.compile(r"[\w-]{1,64}", re.ASCII)
 
 
@@ -36,6 +40,17 @@ def get(broker: Broker, id: str) -> bytes | None:
     """The text of an id; `None` if there is none, any more or at all."""
     driver = driver_of(broker)
     return driver.perform(execute(_found, "GET", driver.keyspace.result(id))) if _ID.fullmatch(id) else None
+
+
+def death(broker: Broker, dead_letters: str, id: str, since: float) -> Death | None:
+    """The latest death of a message that came into this queue of dead letters since then, in s since 1970."""
+    driver = driver_of(broker)
+    after = f"{int((since - _SKEW) * 1000):013d}-000000"
+    try:
+        views, _ = driver.perform(single.search(driver.keyspace, dead_letters, id, scheduled=0, after=after))
+    except QueueNotFound:
+        return None
+    return next((view.deaths[0] for view in views if view.deaths), None)
 
 
 def _found(reply: object) -> bytes | None:

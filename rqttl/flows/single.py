@@ -40,12 +40,12 @@ def messages(
 
 
 def search(
-    keyspace: Keyspace, queue: str, id: str, scan: int | None = None, scheduled: float = inf
+    keyspace: Keyspace, queue: str, id: str, scan: int | None = None, scheduled: float = inf, after: str = ""
 ) -> Flow[tuple[list[MessageView], bool]]:
     """The messages with this sequence or id, and whether the search saw the whole queue.
 
     A message without an id goes by its first sequence, also where it has another one by now. Of scheduled messages
-    it reads the first `scheduled` ones.
+    it reads the first `scheduled` ones, and of all others those with a sequence `after` this one.
     """
     id = codec.check_id(id).decode()
     if codec.is_sequence(id):
@@ -53,8 +53,8 @@ def search(
         if views := [view for view in living(queue, page) if view.sequence == id]:
             return views, True
     # scheduled ones first: one that arrives meanwhile is not missed
-    views = yield from scheduled_with(keyspace, queue, id, scheduled)
-    seen, place, whole = 0, "", True
+    views = (yield from scheduled_with(keyspace, queue, id, scheduled)) if scheduled else []
+    seen, place, whole = 0, after, True
     while scan is None or seen <= scan:
         most = BATCH if scan is None else min(BATCH, scan + 1 - seen)
         page = yield from existing(queue, commands.peek(keyspace, queue, after=place, limit=most, id=id))

@@ -46,7 +46,7 @@ _SERVER = "CLUSTER|NODES INFO TIME"
 ROLES = {
     "producer": Role(
         "declare queues and topics, bind, send, schedule, cancel",
-        "accept cancel declare enqueue lookup publish relay reschedule schedule touch update",
+        "accept cancel declare enqueue lookup peek publish relay reschedule schedule touch update",
         {
             **_DECLARE,
             **_PASS_ON,

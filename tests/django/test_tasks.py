@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -20,10 +21,12 @@ from django.core.asgi import get_asgi_application
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError
 from django.db import transaction
+from django.test import override_settings
 from django.utils import timezone
 from shop.tasks import LOOPS, aadd, add, closes, fails
 
 import rqttl
+from rqttl import results
 from rqttl.django import backend as api
 from tests.bench.measure import cost
 from tests.repository import ROOT
@@ -151,6 +154,53 @@ def test_the_result_of_a_task_that_is_done_at_once_stays(tasks: Any, work: Any, 
     assert backend.get_result(add.enqueue(1).id).return_value == 1
 
 
+def test_the_result_of_a_dead_letter_is_failed_and_says_why(
+    tasks: Any, work: Any, client: redis.Redis, monkeypatch: Any
+) -> None:
+    backend = tasks(results="1h")
+    backend.declare(["default"])
+    broker, queue = backend.broker, backend.broker.queue("default")
+    dead = broker.declare_queue("default/dead")
+    dead.enqueue_many([rqttl.Message(b"", id=str(n)) for n in range(500)])
+    monkeypatch.setattr(results, "_SKEW", 0)
+
+    def died(sent: Any) -> list[str]:
+        sent.refresh()
+        assert sent.is_finished is bool(sent.finished_at) is (sent.status == "FAILED") is bool(sent.errors)
+        assert {error.exception_class for error in sent.errors} <= {rqttl.RqttlError}
+        return [error.traceback for error in sent.errors]
+
+    sent, urgent = add.enqueue(1), add.using(priority=100).enqueue(2)
+    assert died(urgent) == []
+    assert cost(client, urgent.refresh).calls == 1  # not a page more for those that died before it was sent
+    broker.queue("default/urgent").receive().reject("by hand")
+    queue.update(message_ttl="1ms")
+    until(lambda: queue.sweep() and died(sent))
+    dead.enqueue_many([rqttl.Message(b"") for n in range(500)])
+    assert (died(urgent), died(sent)) == (["rejected: by hand"], ["expired: "])
+
+    queue.update(message_ttl=None)
+    dead.redrive(reason="expired")
+    assert died(sent) == []
+    assert work() == ["add 1"]
+    assert add.get_result(sent.id).return_value == 1
+
+
+def test_without_time_zones_times_are_those_of_the_place(tasks: Any, work: Any) -> None:
+    with override_settings(USE_TZ=False, TIME_ZONE="Asia/Tokyo"):
+        queue = tasks(results="1h").broker.queue("default")
+        late, early = (add.using(run_after=timezone.now() + timedelta(hours=n)).enqueue(n) for n in (2, -2))
+        [waiting] = queue.scheduled()
+        assert abs(waiting.until.timestamp() - time.time() - 7_200) < 60
+        assert work() == ["add -2"]
+        early.refresh()
+        assert early.enqueued_at <= early.started_at <= early.finished_at <= timezone.now()
+        queue.update(message_ttl="1ms")
+        queue.reschedule(late.id, delay="1ms")
+        until(lambda: queue.sweep() and (late.refresh() or late.is_finished))
+        assert late.finished_at >= early.finished_at
+
+
 def test_a_transaction_that_is_rolled_back_sends_nothing(tasks: Any, work: Any) -> None:
     for on_commit, within, after in ((True, [], ["add 2"]), (False, ["add 2", "add 1", "add 3"], [])):
         tasks(on_commit=on_commit)
@@ -166,6 +216,23 @@ def test_a_transaction_that_is_rolled_back_sends_nothing(tasks: Any, work: Any) 
         assert work() == within + after
 
 
+def test_a_send_that_fails_at_the_end_of_a_transaction_raises_there(tasks: Any) -> None:
+    backend, ran = tasks(queue_options={"max_length": 0, "overflow": "reject-publish"}), list[str]()
+
+    @transaction.atomic
+    def sends() -> None:
+        transaction.on_commit(partial(ran.append, "before"))
+        add.enqueue(1)
+        transaction.on_commit(partial(ran.append, "after"))
+        ran.append("committed")
+
+    with pytest.raises(rqttl.QueueFull):
+        sends()
+
+    assert ran == ["committed", "before"]
+    assert backend.broker.queue("default").stats().enqueued == 0
+
+
 #: Values of the header `task` that name no task, and bodies that are not those of one.
 NO_TASKS = ("os.system", "this.s", "shop.tasks.note", "shop.tasks.rqttl", "shop.tasks.x", "shop", "", 7)
 BODIES = (b"{", b"[]", b"7", b"{}", b"[" * 9_999, b'{"args": 7, "kwargs": {}}', b'{"args": [], "kwargs": [1]}')
@@ -176,7 +243,8 @@ def test_what_names_no_task_is_rejected_and_nothing_is_imported(tasks: Any, work
     backend.declare(["default"])
     queue, task = backend.broker.queue("default"), {"task": "shop.tasks.add", "priority": 0}
     call = b'{"args": ["touch forged"], "kwargs": {}, "sent": "2026-11-30 00:00:00+00:00"}'
-    for headers in ({}, task | {"priority": "x"}, task | {"priority": 101}, *(task | {"task": no} for no in NO_TASKS)):
+    wrong = [task | {"task": no} for no in NO_TASKS] + [task | {"priority": no} for no in ("x", 101, -101)]
+    for headers in ({}, *wrong):
         queue.enqueue(call, headers=headers)
     for body in (*BODIES, call.replace(b"2026", b"x")):
         queue.enqueue(body, headers=task)
@@ -185,17 +253,18 @@ def test_what_names_no_task_is_rejected_and_nothing_is_imported(tasks: Any, work
 
     dead = [letter.deaths[0] for letter in backend.broker.queue("default/dead").peek(99)]
     assert {(one.reason, one.delivery_count, one.description[:7]) for one in dead} == {("rejected", 1, "no task")}
-    assert len(dead) == 4 + len(NO_TASKS) + len(BODIES)
+    assert len(dead) == 2 + len(wrong) + len(BODIES)
     assert "this" not in sys.modules
     assert not Path("forged").exists()
 
 
-def test_a_thousand_tasks_meet_no_stale_connection(tasks: Any, work: Any) -> None:
+@pytest.mark.parametrize("how", [{}, {"asyncio": 1}], ids=str)
+def test_a_thousand_tasks_meet_no_stale_connection(tasks: Any, work: Any, how: Any) -> None:
     backend = tasks(queue_options={"max_deliveries": 1})
     for _ in range(1_000):
         closes.enqueue()
 
-    work()
+    work(**how)
 
     assert backend.broker.queue("default").stats().acked == 1_000
     assert "default/dead" not in backend.broker.queues()
@@ -236,19 +305,23 @@ def test_checks_name_the_server_its_eviction_and_queues_with_other_options(tasks
     assert "cannot be asked" in str([*tasks(url=one.url).check()])
 
 
-def test_a_task_whose_process_is_killed_runs_again_as_its_second_attempt(tasks: Any) -> None:
-    backend = tasks(results="1h")
-    sent = fails.enqueue("dies", "done")
+@pytest.mark.parametrize(
+    "last, error", [("done", ""), ("dies", "delivery_limit: the child process was ended by SIGKILL")]
+)
+def test_a_task_whose_process_is_killed_runs_again_as_its_second_attempt(tasks: Any, last: str, error: str) -> None:
+    backend = tasks(results="1h", queue_options={"max_deliveries": 2})
+    sent = fails.enqueue("dies", last)
     with subprocess.Popen(
-        [sys.executable, "-m", "django", "rqttl_worker", "--processes=1", "--retry-delay=0s"]
+        [sys.executable, "-m", "django", "rqttl_worker", "--processes=1", "--retry-delay=0s", "--retry-jitter=0.5"]
     ) as worker:
         until(lambda: backend.get_result(sent.id).is_finished or worker.poll() is not None)
         worker.terminate()
 
     assert worker.returncode == 0
-    assert Path("notes").read_text() == "1 1 0 RUNNING dies\n2 2 0 RUNNING done\n"
+    assert Path("notes").read_text() == f"1 1 0 RUNNING dies\n2 2 0 RUNNING {last}\n"
     result = backend.get_result(sent.id)
-    assert (result.return_value, result.attempts, len({*result.worker_ids})) == ("done", 2, 2)
+    assert (result.status, result.attempts, len({*result.worker_ids})) == ("FAILED" if error else "SUCCESSFUL", 2, 2)
+    assert "".join(one.traceback for one in result.errors) == error
 
 
 def test_the_example_works(redis_url: str) -> None:

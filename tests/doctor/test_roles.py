@@ -1,6 +1,7 @@
 """The rules of `rqttl acl generate`: a role may make its own calls; others are refused before they change anything."""
 
 import os
+import time
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from functools import partial
@@ -240,6 +241,20 @@ def test_who_sends_and_who_works_keeps_results_on_all_nodes_until_their_time_is_
     assert results.get(broker, "r8") == b"text r8"
     wipe(broker)
     assert everything(client) == {}
+
+
+def test_who_sends_works_or_looks_learns_why_a_message_has_died(broker: Broker, role: As) -> None:
+    broker.declare_queue("q", dead_letter="dead").enqueue(b"", id="x")
+    sent = time.time()
+    for delivery in broker.queue("q").receive_many(1):
+        delivery.reject("why")
+
+    assert results.death(broker, "missing", "x", sent) is None
+    assert results.death(broker, "dead", "y", sent) is None
+    for name in ("producer", "consumer", "viewer", "admin"):
+        death = results.death(role(name), "dead", "x", sent)
+        assert death is not None
+        assert (death.reason, death.description) == ("rejected", "why")
 
 
 def test_an_exporter_reads_and_changes_nothing(client: redis.Redis, broker: Broker, role: As) -> None:

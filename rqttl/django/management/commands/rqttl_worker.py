@@ -3,10 +3,8 @@
 import json
 import os
 import socket
-from contextlib import suppress
-from datetime import datetime
 from traceback import format_exception
-from typing import Any
+from typing import Any, get_type_hints
 
 import django
 from asgiref.sync import sync_to_async
@@ -16,13 +14,15 @@ from django.db import close_old_connections
 from django.utils import timezone
 
 from rqttl import Delivery, Reject, Release, RqttlError, Worker
-from rqttl.django.backend import RqttlBackend, change, discover, signals, tasks
+from rqttl.django.backend import UNREADABLE, RqttlBackend, change, discover, level_of, signals, tasks
 from rqttl.outages import TEMPORARY
+from rqttl.worker.settings import WorkerOptions
 
-NUMBERS = ("processes", "threads", "asyncio", "max_messages")
-TEXTS = ("lease", "timeout", "max_memory", "grace", "retry_delay", "retry_max", "idle_exit", "health")
-FLAGS = ("burst", "reaper")
-
+#: The options of a worker with their types, but those that say what it runs.
+OPTIONS = {
+    name: kind for name, kind in get_type_hints(WorkerOptions).items() if name not in {"call", "exec", "delivery"}
+}
+STATUS = tasks.TaskResultStatus
 
 if not apps.ready:
     django.setup()
@@ -38,10 +38,10 @@ class Command(BaseCommand):
         """Add the options of a worker, and the alias of the backend."""
         parser.add_argument("queues", nargs="*", metavar="QUEUE", help="a name from QUEUES  [default: all, in order]")
         parser.add_argument("--backend", default="default", metavar="ALIAS", help="[default: default]")
-        for name in (*NUMBERS, *TEXTS):
-            parser.add_argument(f"--{name.replace('_', '-')}", type=int if name in NUMBERS else str, metavar="X")
-        for name in FLAGS:
-            parser.add_argument(f"--{name}", action="store_true")
+        for name, kind in OPTIONS.items():
+            value: Any = {"type": {int | None: int, float: float}.get(kind, str), "metavar": "X"}
+            how = {"action": "store_true"} if kind is bool else value
+            parser.add_argument(f"--{name.replace('_', '-')}", **how)
 
     def handle(self, *_: str, backend: str, queues: list[str], **options: Any) -> None:
         """Declare the queues, and run tasks until a signal."""
@@ -50,7 +50,7 @@ class Command(BaseCommand):
             raise CommandError(f"TASKS[{backend!r}] is no RqttlBackend, or a QUEUE is none of its QUEUES: {queues}")
         os.environ["RQTTL_DJANGO_BACKEND"] = backend  # for the children
         names = queues or chosen.names
-        given = {name: options[name] for name in (*NUMBERS, *TEXTS, *FLAGS) if options[name] is not None}
+        given = {name: options[name] for name in OPTIONS if options[name] is not None}
         call = f"{__name__}:{'arun' if options['asyncio'] else 'run'}"
         try:
             worker = Worker(chosen.broker, [*chosen.levels(names)], call=call, delivery=True, **given)
@@ -64,73 +64,87 @@ class Command(BaseCommand):
 
 def run(delivery: Delivery) -> None:
     """Run a task in a thread."""
-    result, args = _begin(delivery)
+    result = _begin(delivery)
     try:
-        _end(delivery, result, result.task.call(*args, **result.kwargs))
+        _succeed(result, result.task.call(*_arguments(result), **result.kwargs))
     except BaseException as error:
-        _end(delivery, result, error=error)
+        _fail(result, error, delivery)
         raise
 
 
 async def arun(delivery: Delivery) -> None:
     """Run a task beside others in one event loop. Plain tasks, connections and receivers share one thread."""
-    result, args = await sync_to_async(_begin)(delivery)
+    result = await sync_to_async(_begin)(delivery)
     try:
-        await sync_to_async(_end)(delivery, result, await result.task.acall(*args, **result.kwargs))
+        await sync_to_async(_succeed)(result, await result.task.acall(*_arguments(result), **result.kwargs))
     except BaseException as error:
-        await sync_to_async(_end)(delivery, result, error=error)
+        await sync_to_async(_fail)(result, error, delivery)
         raise
 
 
-def _begin(delivery: Delivery) -> tuple[Any, list[Any]]:
-    """Return the result of a task that runs now, and the arguments of its function."""
+def _begin(delivery: Delivery) -> Any:
+    """Return the result of a task that runs from now on."""
     close_old_connections()
-    backend, count, now = (
-        tasks.task_backends[os.environ["RQTTL_DJANGO_BACKEND"]],
-        delivery.delivery_count,
-        timezone.now(),
-    )
-    try:
-        content, headers, queue = json.loads(delivery.body), delivery.headers, delivery.queue
-        sent = {"queue_name": backend.levels(backend.names).get(queue, queue), "priority": headers["priority"]}
-        known = {"args": [*content["args"]], "kwargs": {**content["kwargs"]}}
-        at = datetime.fromisoformat(str(content["sent"]))
-        result = backend.new_result(backend.find(headers["task"], **sent), id=delivery.id, **known, enqueued_at=at)
-    except (LookupError, TypeError, ValueError, RecursionError, tasks.exceptions.TaskException) as error:
-        raise Reject(f"no task: {type(error).__name__}: {error}") from error
-    before = None
-    with suppress(NotImplementedError, tasks.exceptions.TaskResultDoesNotExist):
-        before = backend.get_result(delivery.id) if count > 1 else None
-    workers = before.worker_ids if before else []  # without results nobody knows them
+    backend = tasks.task_backends[os.environ["RQTTL_DJANGO_BACKEND"]]
+    count, now = delivery.delivery_count, timezone.now()
+    result = _read(delivery, backend)
+    before = backend.kept(delivery.id) if count > 1 and backend.supports_get_result else None
+    if before is not None:
+        change(result, **{name: getattr(before, name) for name in ("started_at", "errors", "worker_ids")})
+    workers = [*result.worker_ids, *"?" * count][: count - 1]  # without results nobody knows them
     change(
         result,
-        status=tasks.TaskResultStatus.RUNNING,
-        started_at=(before and before.started_at) or now,
+        status=STATUS.RUNNING,
+        started_at=result.started_at or now,
         last_attempted_at=now,
-        errors=before.errors if before else [],
-        worker_ids=[*[*workers, *"?" * count][: count - 1], f"{socket.gethostname()}-{os.getpid()}"],
+        worker_ids=[*workers, f"{socket.gethostname()}-{os.getpid()}"],
     )
     backend.keep(result)
     signals.task_started.send_robust(type(backend), task_result=result)
-    return result, [tasks.TaskContext(task_result=result), *result.args] if result.task.takes_context else result.args
+    return result
 
 
-def _end(delivery: Delivery, result: Any, value: Any = None, error: BaseException | None = None) -> None:
-    """Note how an attempt has ended. A task that comes again is ready until then."""
-    limit, backend, status = delivery.config.options.number("max_deliveries"), result.task.get_backend(), "SUCCESSFUL"
+def _read(delivery: Delivery, backend: RqttlBackend) -> Any:
+    """Return the result of a task that is ready. Raises `Reject` for a message that is none."""
     try:
-        value = tasks.base.normalize_json(value)
-    except (TypeError, ValueError) as wrong:  # another attempt would return the same
-        raise Reject(f"the task returned what is not JSON: {wrong}") from wrong
-    if error is not None:
-        is_last = isinstance(error, Reject) or (limit is not None and delivery.delivery_count >= limit)
-        status = "FAILED" if is_last and not isinstance(error, Release) else "READY"
-    if error is not None and not isinstance(error, Release):
-        path, text = f"{type(error).__module__}.{type(error).__qualname__}", "".join(format_exception(error))
+        content, path = json.loads(delivery.body), delivery.headers["task"]
+        priority: Any = delivery.headers["priority"]
+        task = path, delivery.queue.removesuffix(level_of(priority)), priority
+        args, kwargs = [*content["args"]], {**content["kwargs"]}
+        return backend.restored(task, delivery.id, args, kwargs, enqueued_at=content["sent"])
+    except UNREADABLE as error:
+        raise Reject(f"no task: {type(error).__name__}: {error}") from error
+
+
+def _arguments(result: Any) -> list[Any]:
+    return [tasks.TaskContext(task_result=result), *result.args] if result.task.takes_context else result.args
+
+
+def _succeed(result: Any, value: Any) -> None:
+    """Note what a task has returned."""
+    try:
+        change(result, _return_value=tasks.base.normalize_json(value))
+    except (TypeError, ValueError) as error:  # another attempt would return the same
+        raise Reject(f"the task returned what is not JSON: {error}") from error
+    _end(result, STATUS.SUCCESSFUL)
+
+
+def _fail(result: Any, error: BaseException, delivery: Delivery) -> None:
+    """Note what a task has raised. One that comes again is ready until then."""
+    limit, status = delivery.config.options.number("max_deliveries"), STATUS.READY
+    if not isinstance(error, Release):
+        path = f"{type(error).__module__}.{type(error).__qualname__}"
+        text = "".join(format_exception(error))
         result.errors.append(tasks.base.TaskError(exception_class_path=path, traceback=text))
-    finished_at = None if status == "READY" else timezone.now()
-    change(result, status=tasks.TaskResultStatus(status), _return_value=value, finished_at=finished_at)
+        if isinstance(error, Reject) or (limit is not None and delivery.delivery_count >= limit):
+            status = STATUS.FAILED
+    _end(result, status)
+
+
+def _end(result: Any, status: Any) -> None:
+    backend = result.task.get_backend()
+    change(result, status=status, finished_at=None if status == STATUS.READY else timezone.now())
     backend.keep(result)
-    if finished_at:
+    if result.is_finished:
         signals.task_finished.send_robust(type(backend), task_result=result)
     close_old_connections()
