@@ -2,6 +2,7 @@
 
 import html
 import re
+import runpy
 from collections.abc import Callable
 from contextlib import closing
 from http.client import HTTPConnection
@@ -15,6 +16,8 @@ import httpx2
 import pytest
 from django.conf import settings
 from django.core.asgi import get_asgi_application
+from django.core.management import call_command
+from django.test import Client
 from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -22,11 +25,13 @@ from starlette.routing import Mount
 from starlette.testclient import TestClient
 from starlette.types import ASGIApp
 
+import rqttl
 from rqttl import Broker
 from rqttl.dashboard import app
 from rqttl.dashboard.users import user_line
 from tests.dashboard.filling import ask
 from tests.dashboard.test_attacks import fill, serving
+from tests.repository import ROOT
 
 pytestmark = pytest.mark.once
 
@@ -64,13 +69,7 @@ def in_starlette(dashboard: ASGIApp) -> ASGIApp:
     return Starlette(routes=[Mount("/queues", dashboard)])
 
 
-def beside_django(dashboard: ASGIApp) -> ASGIApp:
-    if not settings.configured:
-        settings.configure(ROOT_URLCONF=(), ALLOWED_HOSTS=["*"], SECRET_KEY="any")
-    return Starlette(routes=[Mount("/queues", dashboard), Mount("/", get_asgi_application())])
-
-
-@pytest.mark.parametrize("mount", [in_fastapi, in_starlette, beside_django])
+@pytest.mark.parametrize("mount", [in_fastapi, in_starlette])
 def test_all_links_lead_on_within_another_application(broker: Broker, mount: Callable[[ASGIApp], ASGIApp]) -> None:
     fill(broker)
     headers = {"x-right": "act", "sec-fetch-site": "same-origin"}
@@ -80,6 +79,40 @@ def test_all_links_lead_on_within_another_application(broker: Broker, mount: Cal
         assert client.get("/elsewhere").status_code == 404
         got = [client.get("/queues/", headers={"x-right": right}).status_code for right in ("look", "", "x")]
     assert (got, broker.queue("orders").stats().paused) == ([200, 403, 403], True)
+
+
+def test_the_guide_of_django_mounts_it_for_users_of_the_site(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users = {"ENGINE": "django.db.backends.sqlite3", "NAME": "file:users?mode=memory&cache=shared"}
+    apps = [f"django.contrib.{name}" for name in ("auth", "contenttypes", "sessions")]
+    settings.configure(
+        ROOT_URLCONF=(), ALLOWED_HOSTS=["*"], SECRET_KEY="any", INSTALLED_APPS=apps, DATABASES={"default": users}
+    )
+    inner = {"application": get_asgi_application()}
+    from django.contrib.auth.models import User
+
+    call_command("migrate", verbosity=0)
+    monkeypatch.setattr(rqttl, "connect", lambda: broker)
+    guide = (ROOT / "docs/guides/django.md").read_text(encoding="utf-8")
+    file = tmp_path / "asgi.py"
+    file.write_text(guide.partition("# mysite/asgi.py\n")[2].partition("```")[0], encoding="utf-8")
+    site = runpy.run_path(str(file), inner)["application"]
+    fill(broker)
+
+    def come(**rights: bool) -> TestClient:
+        visitor = Client()
+        visitor.force_login(User.objects.create(username=str(rights), **rights))
+        cookies, headers = {"sessionid": visitor.cookies["sessionid"].value}, {"sec-fetch-site": "same-origin"}
+        return TestClient(site, "http://shop.test", cookies=cookies, headers=headers)
+
+    with come(is_superuser=True) as client, come(is_staff=True) as staff, come() as other:
+        walk(client, "/queues")
+        assert client.get("/elsewhere").status_code == 404
+        assert [who.get("/queues/").status_code for who in (staff, other)] == [200, 403]
+        assert "/queue/pause" not in staff.get("/queues/queue?name=orders").text
+        assert ask(client, "/queues/queue/pause?name=orders").confirm().status == 200
+    assert broker.queue("orders").stats().paused
 
 
 class Proxy(BaseHTTPRequestHandler):
