@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, Request, expect
 
+import rqttl
 from tests.chromium import axe, chromium
 from tests.repository import ROOT
 
@@ -127,8 +129,16 @@ def test_the_gallery_shows_each_example_and_the_side_bar_each_version(site: Path
     ] == []
 
 
+def test_an_older_version_says_which_one_is_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json, "loads", lambda _: ["99.0.0", rqttl.__version__])
+    settings = runpy.run_path(str(ROOT / "docs/site/conf.py"))
+
+    assert "The newest version is 99.0.0." in settings["html_theme_options"]["announcement"]
+
+
 def test_a_list_for_readers_that_are_no_people_names_each_page(site: Path) -> None:
     listed = (site / "llms.txt").read_text("utf-8")
 
     assert "- [Retries and dead letters](docs/guides/retries.html)" in listed
+    assert [path.name for path in (ROOT / "docs/guides").glob("*.md") if f"/{path.stem}.html)" not in listed] == []
     assert (site / "llms-full.txt").read_text("utf-8").count("\n# ") >= listed.count("\n- ") - 1
