@@ -44,8 +44,8 @@ def test_without_an_address_the_page_of_the_index_has_the_texts_of_links_and_no_
     assert metadata.urls("", "1.2.3") == {}
     assert [target for _, target in LINK.findall(page) if "://" not in target] == []
     assert page.startswith("# rqttl\n\nrqttl is ")
-    assert {text for text, _ in LINK.findall(README)} >= {"deploy/", "an asyncio service"}
-    assert "| consume inside FastAPI | an asyncio service |" in page
+    assert {text for text, _ in LINK.findall(README)} >= {"deploy/", "asyncio"}
+    assert "| use it in Celery, Django, FastAPI | Celery, Django, asyncio, examples |" in page
 
 
 def test_with_an_address_links_lead_to_the_files_of_the_tag_and_badges_and_urls_are_there(metadata: ModuleType) -> None:
