@@ -253,9 +253,6 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
             self._settled.set()  # leases may be lost
         announce_renewal(self._driver.events, renewed)
 
-    def _look(self) -> None:
-        self._settled.set()
-
     def _hurry(self) -> None:
         self._sooner.set()
 

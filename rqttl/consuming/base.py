@@ -55,7 +55,7 @@ AGAIN = "queue %s: %s, trying again"
 class Session(Generic[D]):
     """A session of a consumer of one queue, which holds `limit` messages at most. `stop` ends its waits.
 
-    `hurry` is called when leases are shorter than before, so that their renewal is due sooner.
+    `hurry` is called when a turn is due sooner: leases are shorter than before, or acks wait for no fetch.
     """
 
     def __init__(
@@ -150,11 +150,17 @@ class Session(Generic[D]):
             with self._stop.ending(again.ask):
                 if self._stop.asked():
                     return ENDED
+                self.hurry_acks()
                 woken = yield WaitForWakeup(step.queues, step.longest, step.left, step.due, again, step.exact)
             return None if woken == ENDED and self._again is None else woken
         finally:
             self._again = None
             self.schedule.end_wait()
+
+    def hurry_acks(self) -> None:
+        """Send waiting acks soon while the consumer waits for messages: no fetch takes them along."""
+        if self._again and self.prefetch.has_acks:
+            self._hurry()
 
     def look(self) -> Flow[int]:
         """The time of Redis. Ends a wait that Redis has forgotten, or in which work is due that nobody does."""
@@ -500,13 +506,14 @@ class ConsumerBase(ABC, Generic[D, R]):
 
     @property
     def prefetch(self) -> int:
-        """The number of unsettled messages up to which the consumer fetches. A change acts from the next fetch on."""
+        """The number of unsettled messages up to which the consumer fetches. A change acts within a second."""
         return self._prefetch.limit
 
     @prefetch.setter
     def prefetch(self, limit: int) -> None:
-        self._prefetch.limit = checks.whole(limit, "prefetch", 1, BATCH)
-        self._look()
+        checks.whole(limit, "prefetch", 1, BATCH)
+        for part in (self._prefetch, *self._session.parts.values()):
+            part.limit = limit
 
     @property
     def lost(self) -> list[str]:
@@ -542,18 +549,15 @@ class ConsumerBase(ABC, Generic[D, R]):
         """Settle deliveries; see `settling.settle`. An ack is collected for the next fetch."""
 
     @abstractmethod
-    def _look(self) -> None:
-        """End a wait for room: there may be some now."""
-
-    @abstractmethod
     def _hurry(self) -> None:
-        """Renew leases early enough: they have got shorter."""
+        """Take a turn of the renewer now: leases have got shorter, or acks wait."""
 
     def _collect(self, deliveries: Sequence[D]) -> None:
         for item in deliveries:
             if item.settled is not None:
                 item.check_unsettled()
             self._prefetch.finish(item)
+        self._session.hurry_acks()
 
     # Fetching
 

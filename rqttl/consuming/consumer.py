@@ -137,9 +137,10 @@ class Consumer(ConsumerBase[Delivery, None]):
 
     The consumer leases up to `prefetch` messages at a time. A thread renews the leases of all unsettled deliveries, so
     a handler may take any time. Only code that blocks all other Python threads can prevent a renewal. Acks are
-    collected and sent with the next fetch, after a second at the latest. An ack that comes too late even so is logged,
-    counted in `lost_count` and listed in `lost`. An ack that got no reply until its lease ended is logged, counted in
-    `unknown_count` and listed in `unknown`. Both lists hold the newest 1,000 ids. `nack` and `reject` are sent at once.
+    collected and sent with the next fetch, or while the consumer waits for messages, after a second at the latest. An
+    ack that comes too late even so is logged, counted in `lost_count` and listed in `lost`. An ack that got no reply
+    until its lease ended is logged, counted in `unknown_count` and listed in `unknown`. Both lists hold the newest
+    1,000 ids. `nack` and `reject` are sent at once.
 
     The iteration ends when no message has come for `wait` (never, without `wait`), or after `stop()`. While Redis is
     away it goes on trying, for `wait` at most.
@@ -179,11 +180,11 @@ class Consumer(ConsumerBase[Delivery, None]):
         lock = threading.Lock()
         self._sender, self._fast = Sender(driver, lock), Sender(fast, lock)
         self._usual = self._sender if isinstance(queue, str) else self._fast
-        timing = driver.timing
+        timing, self._is_hurried = driver.timing, False
         self._renewer = Renewer(
             timing,
             f"rqttl-renewer-{self.queue}",
-            lambda: self._session.next_turn(timing.now()),
+            lambda: 0.0 if self._is_hurried else self._session.next_turn(timing.now()),
             self._take_turn,
             self._stop,
         )
@@ -252,15 +253,14 @@ class Consumer(ConsumerBase[Delivery, None]):
             self._sender.perform(self._session.settle(how, deliveries, time, description))
         self._settled.notify()
 
-    def _look(self) -> None:
-        self._settled.notify()
-
     def _hurry(self) -> None:
+        self._is_hurried = True
         self._renewer.notify()
 
     # The renewal of leases
 
     def _take_turn(self) -> None:
+        self._is_hurried = False
         try:
             if self._stop.asked():
                 self._usual.perform(self._session.release_unseen())

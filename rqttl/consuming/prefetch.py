@@ -46,12 +46,8 @@ class Prefetch(Generic[D]):
 
     def room(self) -> int:
         """Return the number of messages that may be fetched now. Only the thread that fetches may call this."""
-        return max(0, self.limit - self.count())
-
-    def count(self) -> int:
-        """Return the number of unsettled deliveries. Only the thread that fetches may call this."""
         self._held = [item for item in self._held if item.settled is None]
-        return len(self._held)
+        return max(0, self.limit - len(self._held))
 
     def add(self, deliveries: Sequence[D]) -> None:
         """Add fetched deliveries. Only the thread that fetches may call this."""
@@ -152,9 +148,9 @@ class SharedPrefetch(Prefetch[D]):
         for part in parts.values():
             part.late, part.unknown = self.late, self.unknown
 
-    def count(self) -> int:
+    def room(self) -> int:
         """See `Prefetch`."""
-        return sum(part.count() for part in self._parts.values())
+        return max(0, self.limit - sum(part.limit - part.room() for part in self._parts.values()))
 
     def add(self, deliveries: Sequence[D]) -> None:
         """See `Prefetch`. All deliveries are of one queue."""
@@ -168,6 +164,11 @@ class SharedPrefetch(Prefetch[D]):
     def is_empty(self) -> bool:
         """See `Prefetch`."""
         return all(part.is_empty() for part in self._parts.values())
+
+    @property
+    def has_acks(self) -> bool:
+        """See `Prefetch`."""
+        return any(part.has_acks for part in self._parts.values())
 
     def finish(self, delivery: D) -> None:
         """See `Prefetch`."""

@@ -4,6 +4,7 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import redis
@@ -311,6 +312,28 @@ def test_an_ack_after_stop_is_sent_while_the_next_handler_works(queue: Queue) ->
         second.ack()
 
     assert queue.stats().acked == 2
+
+
+@pytest.mark.parametrize("moment", [CommandEvent, WaitEvent])
+@pytest.mark.parametrize("several", [False, True])
+def test_an_ack_is_sent_while_the_consumer_waits(
+    broker: Broker, queue: Queue, at_rest: None, pool: ThreadPoolExecutor, several: bool, moment: type
+) -> None:
+    """It comes just before the wait, after the fetch that could have taken it along, or within it."""
+    queue.enqueue(b"x")
+    held: list[Delivery] = []
+
+    def note(event: Any) -> None:
+        if held and getattr(event, "name", "receive") == "receive":
+            pool.submit(lambda: held.pop().ack())
+
+    with broker.consume(["q"], lease="1h") if several else queue.consume(lease="1h") as deliveries:
+        held.append(next(deliveries))
+        broker.events.subscribe(note, moment)
+        waiting = pool.submit(next, deliveries, None)
+        until(lambda: queue.stats().acked == 1)
+        deliveries.stop()
+        assert waiting.result(PATIENCE) is None
 
 
 def test_prefetched_messages_are_free_for_others_as_soon_as_the_consumer_stops(queue: Queue) -> None:
