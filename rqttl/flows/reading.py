@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -414,6 +414,13 @@ def _all_existing(keyspace: Keyspace, queues: Sequence[str], *fields: str, away:
         records = yield from _existing(keyspace, page, (*LIFETIME, *fields), away)
         found.update((queue, record) for queue, (record, _) in records.items())
     return found
+
+
+def missing_of(keyspace: Keyspace, queues: Collection[str]) -> Flow[set[str]]:
+    """Those of the queues that do not exist, or are at the end of their lifetime. One whose node is away exists."""
+    away: Away = {}
+    found = yield from _all_existing(keyspace, sorted(queues), away=away)
+    return {*queues} - found.keys() - away.keys()
 
 
 def _ask(asked: Mapping[str, Mapping[str, Call]], away: Away) -> Flow[dict[str, dict[str, Any]]]:

@@ -28,7 +28,7 @@ def perform(broker: Broker, flow: Flow[Any]) -> Any:
 
 
 def all_routes(broker: Broker) -> list[Route]:
-    return [Route(*each) for each in perform(broker, routes._read(KEYS, "-", "+"))]
+    return [Route(*each) for each in perform(broker, routes.read(KEYS))]
 
 
 def bind(broker: Broker, *added: Route) -> None:
@@ -98,6 +98,6 @@ def test_a_route_whose_queue_is_made_again_while_it_is_removed_stays(broker: Bro
     removed = Write([("ZREM", KEYS.routes, "\0".join(route))])
     before_step(driver, removed, lambda: broker.declare_queue("q"))
 
-    driver.perform(routes.remove_stale(KEYS, [route]))
+    driver.perform(routes.tidy(KEYS, "x"))
 
     assert driver.perform(routes.read(KEYS, "x")) == [route]
