@@ -6,12 +6,14 @@ extra `rqttl[celery]`, and `import rqttl` does not load it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
 from kombu.transport import TRANSPORT_ALIASES
 
 from rqttl.celery.transport import Transport
+from rqttl.queue import Queue
 from rqttl.types import Duration
 
 __all__ = ["Transport", "cancel", "reschedule"]
@@ -24,9 +26,7 @@ def cancel(app: Any, task_id: str, queue: str = "celery") -> int:
 
     A revocation is in the memory of workers only; this acts in Redis.
     """
-    with app.connection_for_write() as connection:
-        channel = connection.default_channel
-        return sum(channel.connection.broker.queue(name).cancel(task_id) for name in channel.parts(queue))
+    return sum(part.cancel(task_id) for part in _parts(app, queue))
 
 
 def reschedule(
@@ -36,6 +36,10 @@ def reschedule(
 
     Returns 0 if it does not wait any more.
     """
+    return sum(part.reschedule(task_id, delay=countdown, deliver_at=eta) for part in _parts(app, queue))
+
+
+def _parts(app: Any, queue: str) -> Iterator[Queue]:
     with app.connection_for_write() as connection:
-        channel, time = connection.default_channel, {"delay": countdown, "deliver_at": eta}
-        return sum(channel.connection.broker.queue(name).reschedule(task_id, **time) for name in channel.parts(queue))
+        channel = connection.default_channel
+        yield from map(channel.connection.broker.queue, channel.parts(queue))

@@ -6,9 +6,9 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from itertools import count
+from functools import lru_cache
 from typing import Any
 
 from amqp.protocol import queue_declare_ok_t
@@ -17,7 +17,7 @@ from kombu.transport import virtual
 from kombu.transport.base import to_rabbitmq_queue_arguments
 from kombu.utils.uuid import uuid
 
-from rqttl.celery.translation import LEVELS, Broken, decode, encode, escape, options_of, parts_of, rank
+from rqttl.celery.translation import LEVELS, decode, encode, escape, options_of, parts_of, rank
 from rqttl.checks import BATCH, choice
 from rqttl.consuming.handling import log_unsettled
 from rqttl.delivery import LEFT, Delivery
@@ -31,60 +31,45 @@ logger = logging.getLogger("rqttl.celery")
 
 #: The seconds for which matches of a direct exchange are remembered.
 REMEMBERED = 5.0
-Settle = Callable[[Delivery], object]
-#: The queues whose other options were told.
-_told: set[str] = set()
+_warn_once = lru_cache(logger.warning)
 
 
 class Pump(threading.Thread):
-    """A thread that fetches for a channel until its consumer stops, and keeps the leases until `over`."""
+    """A thread that fetches for a channel until its consumer stops. Leases are renewed until `close`."""
 
     def __init__(self, channel: Channel, queues: list[str], prefetch: int) -> None:
         super().__init__(name="rqttl-celery", daemon=True)
-        self.channel, self.queues, self.done, self.over = channel, queues, threading.Event(), threading.Event()
-        self.tags: set[int] = set()  # of unsettled messages
+        self.channel, self.queues = channel, queues
         weights = None if rank(queues[0]) < len(LEVELS) else dict.fromkeys(queues, 1)
-        self.consumer = channel.connection.broker.consume(
-            queues, weights=weights, prefetch=prefetch, lease=channel.lease
-        )
+        consumer = channel.connection.broker.consume(queues, weights=weights, prefetch=prefetch, lease=channel.lease)
+        self.consumer = consumer.__enter__()
 
     def run(self) -> None:
         """Hand over what comes."""
         try:
-            with self.consumer as deliveries:
-                for delivery in deliveries:
-                    self.channel.arrived(delivery, self)
-                self.done.set()
-                self.over.wait()
+            for delivery in self.consumer:
+                self.channel.arrived(delivery, self)
         except Exception as error:  # noqa: BLE001  # the thread that hands out raises it
-            if self.over.is_set():
-                logger.warning("%s: acks may be lost, then tasks come again: %s", self.consumer.queue, error)
-            else:
-                self.channel.failures.append(error)
-                self.channel.wake()
-        finally:
-            self.done.set()
+            self.channel.failures.append(error)
+            self.channel.wake()
 
+    def stop(self) -> None:
+        """Fetch no more."""
+        self.consumer.stop()
+        self.join()
 
-class QoS(virtual.QoS):
-    """The unsettled messages of a channel. Any thread may ack."""
-
-    def ack(self, delivery_tag: int) -> None:
-        self.channel.settle(delivery_tag, Delivery.ack)
-
-    def reject(self, delivery_tag: int, requeue: bool = False) -> None:
-        self.channel.settle(delivery_tag, (lambda delivery: delivery.nack(0)) if requeue else Delivery.reject)
-
-    def restore_unacked(self) -> list[Any]:
-        all(self.channel.settle(tag, Delivery.release) for tag in list(self._delivered))  # no further try in an outage
-        self._delivered.clear()
-        return []
+    def close(self) -> None:
+        """Send all acks."""
+        try:
+            self.consumer.close()
+        except (*TEMPORARY, RqttlError) as error:
+            logger.warning("%s: acks may be lost, then tasks come again: %s", self.consumer.queue, error)
 
 
 class Channel(virtual.Channel):
     """A channel: its queues are queues of rqttl, and its bindings are routes in Redis. See `Transport`."""
 
-    QoS, body_encoding, supports_fanout, _tags = QoS, None, True, count(1)
+    body_encoding = None
 
     def __init__(self, connection: Any, **arguments: Any) -> None:
         super().__init__(connection, **arguments)
@@ -102,7 +87,7 @@ class Channel(virtual.Channel):
         self._ready: deque[int] = deque()  # what was not handed out
         self._pumps: list[Pump] = []
         self._pump: Pump | None = None  # the one that fetches
-        self._stale = False
+        self._stale = self._is_away = False
         self.failures: list[Exception] = []
         self._consumers.clear()
         if self._qos is not None:
@@ -113,21 +98,18 @@ class Channel(virtual.Channel):
 
     def parts(self, queue: str) -> list[str]:
         """The queues in rqttl of a queue, in the order in which they are consumed."""
-        known = self.connection.parts
+        known: dict[str, list[str]] = self.connection.parts
         if queue not in known:
             several = parts_of(queue, prioritized=True)
             known[queue] = several if self.connection.broker.options(several[:1]) else several[-1:]
-        return list(known[queue])
+        return known[queue]
 
-    def queue_declare(self, queue: str | None = None, passive: bool = False, **options: Any) -> Any:
+    def queue_declare(self, queue: str | None = None, passive: bool = False, **declared: Any) -> Any:
         queue = queue or f"amq.gen-{uuid()}"
-        if passive and not self.connection.broker.options([escape(queue)]):
-            raise ChannelError(f"NOT_FOUND - no queue {queue!r}", (50, 10), "Channel.queue_declare", "404")
-        if not passive:
-            self._new_queue(queue, **options)
-        return queue_declare_ok_t(queue, self._size(queue) if passive else 0, 0)  # programs may lack the right to count
-
-    def _new_queue(self, queue: str, **declared: Any) -> None:
+        if passive:
+            if not self.connection.broker.options([escape(queue)]):
+                raise ChannelError(f"NOT_FOUND - no queue {queue!r}", (50, 10), "Channel.queue_declare", "404")
+            return queue_declare_ok_t(queue, self._size(queue), 0)
         arguments = declared.get("arguments") or {}
         is_temporary = declared.get("auto_delete") or declared.get("exclusive")
         usual = {"expires": "60s"} if is_temporary else {"dead_letter": f"{escape(queue)}/dead", **self._usual}
@@ -136,6 +118,7 @@ class Channel(virtual.Channel):
         self._declare(queue, options)
         if not is_temporary:
             self.connection.declared[queue] = options
+        return queue_declare_ok_t(queue, 0, 0)  # programs may lack the right to count
 
     def _declare(self, queue: str, options: Mapping[str, Any]) -> None:
         for name in self.parts(queue):
@@ -146,9 +129,8 @@ class Channel(virtual.Channel):
                     raise
                 if self._on_mismatch == "update":
                     self.connection.broker.queue(name).update(**options)
-                elif name not in _told:
-                    _told.add(name)
-                    logger.warning("%s; its options stay, as `on_mismatch` says", error)
+                else:
+                    _warn_once(f"{error}; its options stay, as `on_mismatch` says")
 
     def _size(self, queue: Any) -> int:
         return sum(stats.ready for stats in self.connection.broker.stats(self.parts(queue), sweep=False).values())
@@ -161,9 +143,8 @@ class Channel(virtual.Channel):
             for name in self.parts(queue):
                 with suppress(QueueNotFound):
                     self.connection.broker.queue(name).delete(if_unused=if_unused, if_empty=if_empty)
-            bound = [Route(one.exchange, escape(queue), one.routing_key) for one in self.state.queue_bindings(queue)]
+            bound = [route for route in self.connection.perform(routes.read) if route.queue == escape(queue)]
             self.connection.perform(routes.remove, bound)
-            self.state.queue_bindings_delete(queue)
             self.connection.declared.pop(queue, None)
 
     def exchange_declare(self, exchange: str | None = None, type: str | None = None, **options: Any) -> None:  # noqa: A002
@@ -173,18 +154,12 @@ class Channel(virtual.Channel):
         self.connection.perform(routes.remove, self.connection.perform(routes.read, exchange))
         self.state.exchanges.pop(exchange, None)
 
-    def queue_bind(
-        self, queue: str, exchange: Any = "", routing_key: Any = "", arguments: Any = None, **_: Any
-    ) -> None:
-        route = Route(exchange or "amq.direct", escape(queue), routing_key or "")
-        self.state.binding_declare(queue, route.exchange, route.key, arguments)
-        self.connection.perform(routes.add, route)
+    def queue_bind(self, queue: str, exchange: Any = "", routing_key: Any = "", **_: Any) -> None:
+        self.connection.perform(routes.add, Route(exchange or "amq.direct", escape(queue), routing_key or ""))
 
     def queue_unbind(self, queue: str, exchange: Any = "", routing_key: Any = "", **_: Any) -> None:
-        route = Route(exchange or "amq.direct", escape(queue), routing_key or "")
-        self.state.binding_delete(queue, route.exchange, route.key)
-        self.connection.tables.clear()
-        self.connection.perform(routes.remove, [route])
+        self.connection.matches.clear()
+        self.connection.perform(routes.remove, [Route(exchange or "amq.direct", escape(queue), routing_key or "")])
 
     def get_table(self, exchange: str) -> list[Any]:
         bind, found = self.typeof(exchange).prepare_bind, self.connection.perform(routes.read, exchange)
@@ -192,13 +167,12 @@ class Channel(virtual.Channel):
 
     def _lookup(self, exchange: str, routing_key: str, default: str | None = None) -> list[str]:
         """The queues of a message. Matches of a direct exchange are remembered; others come and go with consumers."""
-        tables: Recent[tuple[list[str], float]] = self.connection.tables
-        now = time.monotonic()
-        queues, until = tables.get(f"{exchange}\0{routing_key}", ([], 0))
-        if now >= until:
-            queues = [*super()._lookup(exchange, routing_key, default)]
+        matches: Recent[tuple[list[str], float]] = self.connection.matches
+        queues, until = matches.get(f"{exchange}\0{routing_key}", ([], 0))
+        if time.monotonic() >= until:
+            queues = list(super()._lookup(exchange, routing_key, default))
             if exchange and queues and self.typeof(exchange).type == "direct":
-                tables.put(f"{exchange}\0{routing_key}", (queues, now + REMEMBERED))
+                matches.put(f"{exchange}\0{routing_key}", (queues, time.monotonic() + REMEMBERED))
         return queues
 
     def basic_publish(self, message: dict[str, Any], exchange: str, routing_key: str, **_: Any) -> None:
@@ -206,9 +180,8 @@ class Channel(virtual.Channel):
         queues = self._lookup(exchange, routing_key)
         missing = [queue for queue in queues if not self._put(queue, message)]
         if missing and exchange:
-            self.connection.tables.pop(f"{exchange}\0{routing_key}", None)
-            stale = [route for route in self.connection.perform(routes.read, exchange) if route.queue in missing]
-            self.connection.perform(routes.remove_stale, stale)
+            self.connection.matches.clear()
+            self.connection.perform(routes.tidy, exchange)
             for queue in set(self._lookup(exchange, routing_key)).difference(queues):
                 self._put(queue, message)
         elif missing:
@@ -242,16 +215,24 @@ class Channel(virtual.Channel):
 
     def basic_cancel(self, consumer_tag: str) -> None:
         """Fetch no more. What was handed out keeps its lease until the channel is closed."""
-        self._consumers.discard(consumer_tag)
-        queue = self._tag_to_queue.pop(consumer_tag, None)
-        if queue is not None and queue not in self._tag_to_queue.values():
-            for name in self.parts(queue):
+        if consumer_tag in self._consumers:
+            self._consumers.remove(consumer_tag)
+            for name in self.parts(self._tag_to_queue.pop(consumer_tag)):
                 self._subscriptions.pop(name, None)
             self._stop()
-            gone = [tag for tag in self._ready if self._deliveries[tag][0].queue not in self._subscriptions]
-            self._ready = deque(tag for tag in self._ready if tag not in gone)
-            all(self.settle(tag, Delivery.release) for tag in gone)
-            self._end(self._idle())
+            all(self._settle(tag, Delivery.release) for tag in self._ready)  # no further try in an outage
+            self._ready.clear()
+            self._end_idle()
+
+    def basic_ack(self, delivery_tag: int, multiple: bool = False) -> None:
+        self._settle(delivery_tag, Delivery.ack)
+
+    def basic_reject(self, delivery_tag: int, requeue: bool = False) -> None:
+        self._settle(delivery_tag, (lambda delivery: delivery.nack(0)) if requeue else Delivery.reject)
+
+    def _restore(self, message: Any) -> None:
+        """Give back what is unsettled when the channel closes. In an outage there is no further try."""
+        self._is_away = self._is_away or not self._settle(message.delivery_tag, Delivery.release)
 
     def basic_get(self, queue: str, no_ack: bool = False, **_: Any) -> Any:
         with suppress(QueueNotFound):
@@ -267,9 +248,9 @@ class Channel(virtual.Channel):
             raise self.failures.pop()
         if self._ready and self.qos.can_consume():
             self.wake()
-        if not self._stale or self.closed:
+        if not self._stale:
             return
-        self._end(self._idle())
+        self._end_idle()
         names = sorted(self._subscriptions, key=rank)
         if self._pump is not None and self._pump.queues != names:
             self._stop()
@@ -281,22 +262,22 @@ class Channel(virtual.Channel):
 
     def _stop(self) -> None:
         if self._pump is not None:
-            self._pump.consumer.stop()
-            self._pump.done.wait()
+            self._pump.stop()
         self._pump, self._stale = None, True
 
-    def _end(self, pumps: Iterable[Pump]) -> None:
-        for pump in list(pumps):
-            pump.over.set()
-            pump.join()
+    def _end_idle(self) -> None:
+        """End the former pumps whose messages are settled."""
+        for pump in set(self._pumps).difference(self._holders(), [self._pump]):
+            pump.close()
             self._pumps.remove(pump)
 
-    def _idle(self) -> list[Pump]:
-        return [pump for pump in self._pumps if pump is not self._pump and not pump.tags]
+    def _holders(self) -> list[Pump | None]:
+        """The pump of each unsettled message."""
+        return [pump for _, pump in list(self._deliveries.values())]
 
     def _make_room(self) -> int:
         """Let the pump have as many messages as former pumps leave room for. Returns their number."""
-        former = sum(len(pump.tags) for pump in self._pumps if pump is not self._pump)
+        former = sum(pump not in (None, self._pump) for pump in self._holders())
         room = min(BATCH, (self.qos.prefetch_count or BATCH) - former)
         if self._pump is not None and room > 0:
             self._pump.consumer.prefetch = room
@@ -306,10 +287,9 @@ class Channel(virtual.Channel):
 
     def arrived(self, delivery: Delivery, pump: Pump | None) -> int:
         """Take over a message, and return its tag."""
-        tag = next(self._tags)
+        tag: int = next(self._delivery_tags)
         self._deliveries[tag] = delivery, pump
         if pump is not None:
-            pump.tags.add(tag)
             self._ready.append(tag)
             self.wake()
         return tag
@@ -318,10 +298,8 @@ class Channel(virtual.Channel):
         """Hand out a message. Return False if there is none, or too many are unsettled."""
         while self._ready and self.qos.can_consume():
             tag = self._ready.popleft()
-            no_ack, callback = self._subscriptions.get(self._deliveries[tag][0].queue, (False, None))
-            if callback is None:
-                self.settle(tag, Delivery.release)
-            elif message := self._message(tag, no_ack=no_ack):
+            no_ack, callback = self._subscriptions[self._deliveries[tag][0].queue]
+            if message := self._message(tag, no_ack=no_ack):
                 callback(message)
                 return True
         return False
@@ -331,21 +309,21 @@ class Channel(virtual.Channel):
         delivery = self._deliveries[tag][0]
         try:
             payload = decode(delivery)
-        except Broken as broken:
-            reason = str(broken)
+        except Exception as error:  # noqa: BLE001  # whatever a sender has made up
+            reason = f"no message of kombu: {type(error).__name__}: {str(error)[:200]}"
             logger.error("queue %s: message %s is rejected: %s", delivery.queue, delivery.sequence, reason)
-            self.settle(tag, lambda delivery: delivery.reject(reason))
+            self._settle(tag, lambda delivery: delivery.reject(reason))
             return None
         payload["properties"]["delivery_tag"] = tag
         message = self.Message(payload, channel=self)
         if no_ack:
-            self.settle(tag, Delivery.ack)
+            self._settle(tag, Delivery.ack)
         else:
             self.qos.append(message, tag)
         return message
 
-    def settle(self, tag: int, settle: Settle) -> bool:
-        """Settle a message. Returns False if that met an outage: then it is left to its lease."""
+    def _settle(self, tag: int, settle: Callable[[Delivery], object]) -> bool:
+        """Settle a message; any thread may. Returns False if that met an outage: then it is left to its lease."""
         delivery, pump = self._deliveries.pop(tag, (None, None))
         self.qos._delivered.pop(tag, None)  # noqa: SLF001  # of its base class
         if delivery is None:
@@ -355,7 +333,6 @@ class Channel(virtual.Channel):
         except (*TEMPORARY, RqttlError) as error:
             log_unsettled(delivery, error)
         if pump is not None:
-            pump.tags.discard(tag)
             if pump is not self._pump:
                 self._make_room()
                 self._stale = True
@@ -368,4 +345,5 @@ class Channel(virtual.Channel):
         if not self.closed:
             self._stop()
             super().close()
-            self._end(self._pumps)
+            self._deliveries.clear()
+            self._end_idle()

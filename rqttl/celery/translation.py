@@ -47,31 +47,21 @@ _REFUSED = {
     "x-single-active-consumer": "all consumers share a queue: run one worker with --concurrency 1",
     "x-dead-letter-exchange": "dead letters go to a queue: name it in x-dead-letter-routing-key alone",
 }
-_NEEDLESS = {"x-max-priority", "x-queue-type", "x-queue-mode", "x-queue-version", *_TAKEN, *_REFUSED}
+_NEEDLESS = {"x-max-priority", "x-queue-type", "x-queue-mode", "x-queue-version"}
 
-#: The header with the packed rest, and the code in it of values that only kombu's JSON can hold, such as a `datetime`.
-HEADER, JSON = "kombu", 1
+#: The header with the packed rest.
+HEADER = "kombu"
 #: The usual values of the headers of a task, and the types of those that Celery's workers take for granted.
-_USUAL: dict[str, Any] = {
-    **dict.fromkeys(("eta", "expires", "group", "group_index", "parent_id", "shadow", "stamped_headers")),
-    "argsrepr": "()",
-    "kwargsrepr": "{}",
-    "lang": "py",
-    "ignore_result": False,
-    "replaced_task_nesting": 0,
-    "retries": 0,
-}
+_USUAL: dict[str, Any] = dict.fromkeys(("eta", "expires", "group", "group_index", "parent_id", "shadow"))
+_USUAL |= {"argsrepr": "()", "kwargsrepr": "{}", "lang": "py", "ignore_result": False, "retries": 0}
+_USUAL |= {"replaced_task_nesting": 0, "stamped_headers": None}
 _TYPES: dict[str, Any] = {
     **dict.fromkeys(("eta", "expires", "group", "parent_id", "root_id"), str | None),
-    "id": str,
+    **dict.fromkeys(("id", "task"), str),
+    **dict.fromkeys(("stamped_headers", "timelimit"), list | None),
     "retries": int | None,
     "stamps": dict | None,
-    "timelimit": list | None,
 }
-
-
-class Broken(Exception):
-    """An envelope that cannot be read: its message becomes a dead letter with this reason."""
 
 
 def parts_of(name: str, *, prioritized: object) -> list[str]:
@@ -86,93 +76,87 @@ def rank(part: str) -> int:
 
 def options_of(queue: str, arguments: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a queue with these arguments. Raises `InvalidInput` for a promise that rqttl does not keep."""
-    given = {name: value for name, value in arguments.items() if value is not None and value is not False}
-    for name in [name for name in _REFUSED if given.get(name)]:
-        raise InvalidInput(f"queue {queue!r}: {name}: {_REFUSED[name]}")
-    for name in sorted(given.keys() - _NEEDLESS):
-        logger.warning("queue %s: rqttl does nothing for the argument %s", queue, name)
-    taken = {name: _TAKEN[name] for name in given if name in _TAKEN}
-    return {**usual, **{option: read(given[name]) for name, (option, read) in taken.items()}}
+    options = {**usual}
+    for name, value in arguments.items():
+        if value is None or value is False:
+            continue
+        if name in _REFUSED:
+            raise InvalidInput(f"queue {queue!r}: {name}: {_REFUSED[name]}")
+        if name in _TAKEN:
+            option, read = _TAKEN[name]
+            options[option] = read(value)
+        elif name not in _NEEDLESS:
+            logger.warning("queue %s: rqttl does nothing for the argument %s", queue, name)
+    return options
 
 
 def encode(message: Mapping[str, Any]) -> Message:
     """A message of kombu as one of rqttl. The `eta` of a task is its arrival, and `expires` its deadline."""
-    headers, properties, body, clear = {**message["headers"]}, {**message["properties"]}, message["body"], {}
-    info, sent = properties.pop("delivery_info", {}), Message(b"", content_type=message.get("content-type"))
-    properties = {name: value for name, value in properties.items() if name not in ("delivery_tag", "body_encoding")}
-    sent.body, id = body.encode() if isinstance(body, str) else body, headers.get("id")
+    headers, properties, body = {**message["headers"]}, {**message["properties"]}, message["body"]
+    sent = Message(body.encode() if isinstance(body, str) else body, content_type=message.get("content-type"))
+    id, clear = headers.get("id"), {}
     if isinstance(headers.get("task"), str) and isinstance(id, str) and 0 < len(id) < 64:
         sent.id, clear["task"] = id, headers.pop("task")
         sent.deliver_at, sent.expires_at = _time(headers.get("eta")), _time(headers.get("expires"))
     if sent.expires_at is None and properties.get("expiration") is not None:
         sent.ttl = timedelta(milliseconds=int(properties["expiration"]))
-    usual = _usual(id)
-    if is_short := bool(clear) and usual[0].keys() <= headers.keys() and usual[1].keys() <= properties.keys():
-        headers, properties = _without(headers, usual[0]), _without(properties, usual[1])
+    info, usual = properties.pop("delivery_info", {}), _usual(id)
+    properties.pop("body_encoding", None)  # of another transport
+    if is_short := bool(clear) and usual.keys() <= headers.keys():
+        headers = {name: value for name, value in headers.items() if name not in usual or value != usual[name]}
     rest = [is_short, message.get("content-encoding"), info.get("exchange"), info.get("routing_key")]
-    sent.headers = {HEADER: msgpack.packb([*rest, headers, properties], default=_as_json), **clear}
+    packed = msgpack.packb(
+        [*rest, headers, properties], default=lambda value: msgpack.ExtType(1, dumps(value).encode())
+    )
+    sent.headers = {HEADER: packed, **clear}
     return sent
 
 
 def decode(delivery: Delivery) -> dict[str, Any]:
-    """The message of kombu in a delivery. Raises `Broken`: anybody may have sent it."""
-    packed, task = delivery.headers.get(HEADER), delivery.headers.get("task")
+    """The message of kombu in a delivery. Raises any error: anybody may have sent it."""
+    packed = delivery.headers.get(HEADER)
     if not isinstance(packed, bytes):
-        raise Broken(f"no message of kombu: expected a header {HEADER!r} of bytes")
-    try:
-        unpacked = msgpack.unpackb(packed, strict_map_key=False, ext_hook=_from_json)
-        is_short, encoding, exchange, key, headers, properties = unpacked
-        usual = _usual(delivery.id) if is_short else ({}, {})
-        headers, properties = {**usual[0], **headers}, {**usual[1], **properties}
-    except Exception as error:  # noqa: BLE001  # whatever a sender has made up
-        raise Broken(f"header {HEADER!r}: {type(error).__name__}: {str(error)[:200]}") from None
-    for name, value in (("content encoding", encoding), ("exchange", exchange), ("routing key", key), ("task", task)):
-        if not isinstance(value, str | None):
-            raise Broken(f"{name}: expected text, got {type(value).__name__}")
-    if task is not None:
-        headers["task"] = task
-        _check(headers)
-    is_again = delivery.delivery_count > 1
-    properties["delivery_info"] = {"exchange": exchange, "routing_key": key, "redelivered": is_again}
-    about = {"content-type": delivery.content_type, "content-encoding": encoding}
-    return {"body": delivery.body, **about, "headers": headers, "properties": properties}
+        raise TypeError(f"expected a header {HEADER!r} of bytes")
+    # what msgpack cannot hold, such as a `datetime`, is in the JSON of kombu
+    unpacked = msgpack.unpackb(packed, strict_map_key=False, ext_hook=lambda _, data: loads(data.decode()))
+    is_short, encoding, exchange, key, headers, properties = unpacked
+    if not all(isinstance(text, str | None) for text in (encoding, exchange, key)):
+        raise TypeError("content encoding, exchange and routing key: expected text")
+    headers = {**(_usual(delivery.id) if is_short else {}), **headers}
+    if "task" in delivery.headers:
+        headers["task"] = delivery.headers["task"]
+        _check_task(headers)
+        if headers.get("expires"):  # a redrive has taken the deadline away
+            headers["expires"] = delivery.expires_at and delivery.expires_at.isoformat()
+    info = {"exchange": exchange, "routing_key": key, "redelivered": delivery.delivery_count > 1}
+    return {
+        "body": delivery.body,
+        "content-type": delivery.content_type,
+        "content-encoding": encoding,
+        "headers": headers,
+        "properties": {**properties, "delivery_info": info},
+    }
 
 
-def _check(headers: dict[str, Any]) -> None:
+def _check_task(headers: dict[str, Any]) -> None:
     for name, types in _TYPES.items():
         if not isinstance(headers.get(name), types):
-            raise Broken(f"header {name!r} of a task: got {type(headers.get(name)).__name__}")
-    if (limits := headers.get("timelimit")) is not None and len(limits) != 2:
-        raise Broken("header 'timelimit' of a task: expected two")
-    try:
-        eta, _ = _time(headers.get("eta")), _time(headers.get("expires"))
-    except ValueError as error:
-        raise Broken(f"headers 'eta' and 'expires' of a task: {error}") from None
+            raise TypeError(f"header {name!r} of a task: got {type(headers.get(name)).__name__}")
+    if headers.get("timelimit") is not None and len(headers["timelimit"]) != 2:
+        raise ValueError("header 'timelimit' of a task: expected two")
+    if not all(isinstance(name, str) for name in headers.get("stamped_headers") or ()):
+        raise TypeError("header 'stamped_headers' of a task: expected texts")
+    _time(headers.get("expires"))
+    eta = _time(headers.get("eta"))
     if eta and eta > datetime.now(timezone.utc):  # it is due by the clock of Redis, or it was rescheduled
         headers["eta"] = None
 
 
-def _usual(id: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The usual headers and properties of a task."""
-    headers = {**_USUAL, "id": id, "root_id": id, "stamps": {}, "timelimit": [None, None]}
-    return headers, {"correlation_id": id, "delivery_mode": 2, "priority": 0}
-
-
-def _without(values: dict[str, Any], usual: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if name not in usual or value != usual[name]}
+def _usual(id: str | None) -> dict[str, Any]:
+    return {**_USUAL, "id": id, "root_id": id, "stamps": {}, "timelimit": [None, None]}
 
 
 def _time(text: str | None) -> datetime | None:
     """A time of Celery's headers. One without a zone is UTC, as for Celery's workers."""
     time = datetime.fromisoformat(text.replace("Z", "+00:00")) if text else None
     return time.replace(tzinfo=time.tzinfo or timezone.utc) if time else None
-
-
-def _as_json(value: object) -> msgpack.ExtType:
-    return msgpack.ExtType(JSON, dumps(value).encode())
-
-
-def _from_json(code: int, data: bytes) -> Any:
-    if code != JSON:
-        raise ValueError(f"unknown type {code}")
-    return loads(data.decode())

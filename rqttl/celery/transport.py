@@ -14,9 +14,10 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from kombu.transport import virtual
+from kombu.utils.url import as_url
 
 from rqttl.broker import Broker, connect
 from rqttl.celery.channel import Channel
@@ -58,7 +59,7 @@ class Transport(virtual.Transport):
         #: exchanges and keys, until a time.
         self.parts: dict[str, list[str]] = {}
         self.declared: dict[str, dict[str, Any]] = {}
-        self.tables: Recent[tuple[list[str], float]] = Recent(1_000)
+        self.matches: Recent[tuple[list[str], float]] = Recent(1_000)
         for channel in self.channels:
             channel.forget()
 
@@ -148,14 +149,13 @@ class Transport(virtual.Transport):
 
 
 def _url(client: Any) -> str:
-    """The URL of a connection of kombu, which may have it in parts."""
+    """The URL of a connection of kombu, which has it in parts after a failover."""
     url: str = client.hostname or "localhost"
     if "://" not in url:
         password = client.password() if callable(client.password) else client.password
-        login = ":".join(quote(word or "", safe="") for word in (client.userid, password))
-        place = f"{url}:{client.port or 6379}/{(client.virtual_host or '').strip('/')}"
-        url = f"redis://{'' if login == ':' else login + '@'}{place}"
-    url = re.sub("^rqttl://", "redis://", url)
+        url = as_url("redis", url, client.port, client.userid, password, (client.virtual_host or "").strip("/"))
+    # kombu takes what is before a + for the name of a transport
+    url = re.sub("^(rediss?)-", r"\1+", re.sub("^rqttl://", "redis://", url))
     if client.ssl:
         url = re.sub("^redis(?=[:+])", "rediss", url)
     if isinstance(client.ssl, dict):  # as of redis-py

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -204,6 +205,17 @@ def test_a_task_arrives_at_its_eta_and_its_deadline_is_a_time(connect: Connect, 
     assert fifth.expires_at is None
 
 
+def test_an_expired_task_that_is_redriven_has_no_deadline(connect: Connect, looker: Broker) -> None:
+    channel = connect().channel()
+    PLAIN(channel).declare()
+    soon = datetime.now(timezone.utc) + timedelta(seconds=0.1)
+    Producer(channel).publish([], routing_key="q", headers=task(expires=soon.isoformat()))
+    until(lambda: looker.queue("q").stats().deaths["expired"] == 1)
+    looker.queue("q/dead").redrive()
+    [message] = take(channel, PLAIN, 1)
+    assert message.headers["expires"] is None
+
+
 def trimmed(time: datetime) -> datetime:
     return time.replace(microsecond=time.microsecond // 1000 * 1000)
 
@@ -329,6 +341,7 @@ BROKEN_TASKS: list[dict[str, Any]] = [
     *({"id": "1", name: 1} for name in ("eta", "expires", "group", "parent_id", "root_id", "stamps", "timelimit")),
     *({"id": "1", name: "noon"} for name in ("eta", "expires", "retries", "stamps", "timelimit")),
     *({"id": "1", "timelimit": [1] * length} for length in (0, 1, 3)),
+    *({"id": "1", "stamped_headers": names} for names in (1, "x", [None])),
 ]
 
 
@@ -362,7 +375,7 @@ def test_broken_envelopes_are_dead_letters_with_the_reason(connect: Connect, loo
 def test_what_is_packed_comes_out_again(connect: Connect) -> None:
     channel = connect().channel()
     PLAIN(channel).declare()
-    usual, properties = _usual("1")
+    usual = _usual("1")
     odd = {
         "stamps": {"a": [1]},
         "timelimit": [3, None],
@@ -377,7 +390,7 @@ def test_what_is_packed_comes_out_again(connect: Connect) -> None:
         [message] = take(channel, PLAIN, 1)
         assert message.headers == headers
         assert (message.body, message.content_type, message.content_encoding) == (b"\0", "x/y", "binary")
-        assert message.properties["correlation_id"] == properties["correlation_id"]
+        assert message.properties["correlation_id"] == "1"
 
 
 # Declarations
@@ -544,6 +557,19 @@ def test_a_connection_may_be_given_in_parts_and_with_tls() -> None:
     options = {"ssl_cert_reqs": __import__("ssl").CERT_NONE, "ssl_ca_certs": "/ca"}
     secure = Connection("redis://h/0", ssl=options, transport="rqttl.celery:Transport")
     assert _url(secure) == "rediss://h/0?ssl_cert_reqs=none&ssl_ca_certs=%2Fca"
+
+
+@pytest.mark.parametrize("kind", ["cluster", "sentinel"])
+def test_strings_alone_name_a_cluster_and_sentinels(kind: str, tmp_path: Path) -> None:
+    url = f"redis-{kind}://h:1,i:2/{'main' if kind == 'sentinel' else ''}"
+    settings = f"broker_transport = 'rqttl.celery:Transport'\nbroker_url = {url!r}\n"
+    (tmp_path / "celeryconfig.py").write_text(settings)
+    code = (
+        "from celery import Celery; app = Celery(); app.config_from_object('celeryconfig');"
+        "transport = app.connection_for_write().transport; print(transport.driver_name, transport.as_uri(''))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["rqttl", url.replace("-", "+", 1)]
 
 
 def test_a_wrong_option_is_refused(connect: Connect) -> None:
