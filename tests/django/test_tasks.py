@@ -258,7 +258,7 @@ def test_what_names_no_task_is_rejected_and_nothing_is_imported(tasks: Any, work
     assert not Path("forged").exists()
 
 
-@pytest.mark.parametrize("how", [{}, {"asyncio": 1}], ids=str)
+@pytest.mark.parametrize("how", [{}, {"threads": 4}, {"asyncio": 4}], ids=str)
 def test_a_thousand_tasks_meet_no_stale_connection(tasks: Any, work: Any, how: Any) -> None:
     backend = tasks(queue_options={"max_deliveries": 1})
     for _ in range(1_000):

@@ -7,7 +7,7 @@ from traceback import format_exception
 from typing import Any, get_type_hints
 
 import django
-from asgiref.sync import sync_to_async
+from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.apps import apps
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import close_old_connections
@@ -73,13 +73,14 @@ def run(delivery: Delivery) -> None:
 
 
 async def arun(delivery: Delivery) -> None:
-    """Run a task beside others in one event loop. Plain tasks, connections and receivers share one thread."""
-    result = await sync_to_async(_begin)(delivery)
-    try:
-        await sync_to_async(_succeed)(result, await result.task.acall(*_arguments(result), **result.kwargs))
-    except BaseException as error:
-        await sync_to_async(_fail)(result, error, delivery)
-        raise
+    """Run a task beside others in one event loop, with a thread and connections of its own, as a request under ASGI."""
+    async with ThreadSensitiveContext():
+        result = await sync_to_async(_begin)(delivery)
+        try:
+            await sync_to_async(_succeed)(result, await result.task.acall(*_arguments(result), **result.kwargs))
+        except BaseException as error:
+            await sync_to_async(_fail)(result, error, delivery)
+            raise
 
 
 def _begin(delivery: Delivery) -> Any:
