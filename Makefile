@@ -14,7 +14,7 @@ ON_EACH  := -n 3 --dist worksteal -m 'not spark and not once and not browser'
 ELSEWHERE := --ignore=tests/release --ignore=tests/django --ignore=tests/celery
 
 
-.PHONY: help demo lint quick test test-7.0 test-valkey test-servers test-pythons test-fake test-aio test-cluster test-celery test-cluster-aio test-dashboard test-spark test-spark-versions check setup bench bench-spark bench-worker bench-instructions compare compare-celery dist chaos chaos-celery chaos-worker cancellations coverage coverage-of-spec docs test-policies test-scheduled test-sentinel test-worker test-django test-django-5.2
+.PHONY: help demo lint quick test test-7.0 test-valkey test-servers test-pythons test-fake test-aio test-cluster test-celery test-celery-suites test-cluster-aio test-dashboard test-spark test-spark-versions check setup bench bench-spark bench-worker bench-instructions compare compare-celery dist chaos chaos-celery chaos-worker cancellations coverage coverage-of-spec docs test-policies test-scheduled test-sentinel test-worker test-django test-django-5.2
 
 help:
 	@echo 'Daily'
@@ -34,6 +34,7 @@ help:
 	@echo 'make test-servers      contract and script tests on Redis 6.2 and 8; SERVERS=8 for one'
 	@echo 'make test-pythons      unit and contract tests on each Python from 3.10 to 3.14; PYTHONS=3.13 for one'
 	@echo 'make test-celery       the tests with Celery, newest and 5.5; CELERYS=5.5 for one'
+	@echo 'make test-celery-suites  the integration tests of Celery and kombu, beside the transport of kombu; half an hour'
 	@echo 'make compare-celery    the transport of Celery beside that of kombu; TASKS=20000 for more'
 	@echo 'make test-django       tasks of Django 5.2, 6.0 and the newest release; DJANGOS=6.0 for one'
 	@echo 'make test-spark-versions  the tests with Spark on 4.0, 4.1, 4.2 and the newest release; SPARKS=4.1 for one'
@@ -86,6 +87,12 @@ test-celery: $(READY)
 	@bash .ci/setup server
 	@for version in $(CELERYS); do bash .ci/setup celery $$version && echo "Celery $$version" \
 		&& RQTTL_TEST_REDIS=7.0 build/celery-$$version/bin/python -m pytest -n 2 --dist worksteal -q tests/celery || exit 1; done
+
+# The integration tests of kombu and Celery themselves, on both transports.
+test-celery-suites: $(READY)
+	@bash .ci/setup server
+	@bash .ci/setup celery newest
+	@build/celery-newest/bin/python -m tests.celery.suites
 
 # Beside the Redis transport of kombu, in one run. TASKS=20000 for more of them.
 compare-celery: $(READY)
