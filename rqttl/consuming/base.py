@@ -68,7 +68,7 @@ class Session(Generic[D]):
         self._keyspace, self._stop = keyspace, stop
         self._name = name or secrets.token_hex(8)
         self._leap = 0
-        self._again: Interrupt | None = None  # ends the present wait, for another look
+        self.again: Interrupt | None = None  # ends the present wait for messages, for another look
         #: The entry in the roster; a worker has one for all its queues. It may be at another node than the queue.
         self.heartbeat: Heartbeat | None = None
 
@@ -146,25 +146,25 @@ class Session(Generic[D]):
     def _wait(self, step: WaitForWakeup) -> Flow[Any]:
         self.schedule.begin_wait()
         try:
-            self._again = again = Interrupt()
+            self.again = again = Interrupt()
             with self._stop.ending(again.ask):
                 if self._stop.asked():
                     return ENDED
                 self.hurry_acks()
                 woken = yield WaitForWakeup(step.queues, step.longest, step.left, step.due, again, step.exact)
-            return None if woken == ENDED and self._again is None else woken
+            return None if woken == ENDED and self.again is None else woken
         finally:
-            self._again = None
+            self.again = None
             self.schedule.end_wait()
 
     def hurry_acks(self) -> None:
         """Send waiting acks soon while the consumer waits for messages: no fetch takes them along."""
-        if self._again and self.prefetch.has_acks:
+        if self.again is not None and self.prefetch.has_acks:
             self._hurry()
 
     def look(self) -> Flow[int]:
         """The time of Redis. Ends a wait that Redis has forgotten, or in which work is due that nobody does."""
-        queues, key = self._waits_in if self._again else [], self._keyspace.key
+        queues, key = self._waits_in if self.again else [], self._keyspace.key
         calls = [
             call
             for queue in queues
@@ -187,7 +187,7 @@ class Session(Generic[D]):
 
     def _look_again(self, queue: str) -> None:
         logger.info("queue %s: looking again: nobody would have woken this consumer", queue)
-        again, self._again = self._again, None
+        again, self.again = self.again, None
         if again:
             again.ask()
 
@@ -557,7 +557,8 @@ class ConsumerBase(ABC, Generic[D, R]):
             if item.settled is not None:
                 item.check_unsettled()
             self._prefetch.finish(item)
-        self._session.hurry_acks()
+        if self._session.again is not None:
+            self._session.hurry_acks()
 
     # Fetching
 
