@@ -35,7 +35,7 @@ help:
 	@echo 'make test-pythons      unit and contract tests on each Python from 3.10 to 3.14; PYTHONS=3.13 for one'
 	@echo 'make test-celery       the tests with Celery, newest and 5.5; CELERYS=5.5 for one'
 	@echo 'make test-celery-suites  the integration tests of Celery and kombu, beside the transport of kombu; half an hour'
-	@echo 'make compare-celery    the transport of Celery beside that of kombu; TASKS=20000 for more'
+	@echo 'make compare-celery    outcomes and rates of the transport of Celery beside that of kombu; TASKS=20000 for more'
 	@echo 'make test-django       tasks of Django 5.2, 6.0 and the newest release; DJANGOS=6.0 for one'
 	@echo 'make test-spark-versions  the tests with Spark on 4.0, 4.1, 4.2 and the newest release; SPARKS=4.1 for one'
 	@echo 'make bench-spark       the same for the Spark data source'
@@ -94,7 +94,7 @@ test-celery-suites: $(READY)
 	@bash .ci/setup celery newest
 	@build/celery-newest/bin/python -m tests.celery.suites
 
-# Beside the Redis transport of kombu, in one run. TASKS=20000 for more of them.
+# Beside the Redis transport of kombu, in one run: what tests of workers say of each, and rates. TASKS=20000 for more.
 compare-celery: $(READY)
 	@bash .ci/setup server
 	@bash .ci/setup celery newest

@@ -12,14 +12,18 @@ import rqttl.celery  # noqa: F401  # for URLs with the name of the transport
 
 
 def configure(environment: Mapping[str, str]) -> Celery:
-    """An application with these settings."""
-    app = Celery("tests", broker=environment["BROKER"], backend=environment["BACKEND"], set_as_current=False)
-    options: dict[str, Any] = {"lease": environment["LEASE"]} if "LEASE" in environment else {}
+    """An application with these settings, on rqttl or on the Redis transport of kombu."""
+    transport, broker, backend = (environment[name] for name in ("TRANSPORT", "BROKER", "BACKEND"))
+    sockets = [url.replace("unix://", "redis+socket://") for url in (broker, backend)]
+    app = Celery("tests", broker=broker if transport else sockets[0], backend=sockets[1], set_as_current=False)
+    options: dict[str, Any] = {"unacked_restore_interval": 1, "unacked_restore_throttle": 1}  # kombu's, else 100 s
+    if "LEASE" in environment:
+        options["visibility_timeout"] = int(environment["LEASE"])
     if "MAX_DELIVERIES" in environment:
         options["queue_options"] = {"max_deliveries": int(environment["MAX_DELIVERIES"])}
     late = bool(environment.get("ACKS_LATE"))
     app.conf.update(
-        broker_transport=environment.get("TRANSPORT") or None,
+        broker_transport=transport or None,
         broker_transport_options=options,
         broker_connection_retry_on_startup=True,
         task_acks_late=late,

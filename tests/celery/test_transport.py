@@ -23,12 +23,12 @@ from rqttl import Broker, InvalidInput, Message, QueueFull, QueueMismatch
 from rqttl.celery.translation import LEVELS, _usual, escape
 from rqttl.protocol.keys import Keyspace
 from rqttl.protocol.roles import rules
-from rqttl.store.driver import driver_of
 from tests.servers import Server
 from tests.waiting import until
 
 Connect = Callable[..., Any]
 WHEN = datetime(2026, 1, 2, tzinfo=timezone.utc)
+ROUTES = "rqttl:routes{rqttl}"
 PLAIN = Queue("q", Exchange("x"), "k")
 
 
@@ -43,13 +43,22 @@ def take(channel: Any, queues: Any, number: int, *, ack: bool = True, **options:
     return taken
 
 
+@pytest.fixture
+def channel(connect: Connect) -> Any:
+    """A channel on which the queue `q` is declared, and bound."""
+    made = connect().channel()
+    PLAIN(made).declare()
+    return made
+
+
+def send(channel: Any, *sent: Any, **options: Any) -> None:
+    """Send to the queue `q`, or as the options say."""
+    for body in sent:
+        Producer(channel).publish(body, **{"routing_key": "q", **options})
+
+
 def bodies(messages: list[Any]) -> list[Any]:
     return [message.decode() for message in messages]
-
-
-def table(looker: Broker) -> list[bytes]:
-    found: Any = driver_of(looker).store.topology.nodes[0]._client.zrange("rqttl:routes{rqttl}", 0, -1)
-    return list(found)
 
 
 # Routing
@@ -86,10 +95,9 @@ def test_an_exchange_sends_to_the_queues_that_are_bound(
 def test_a_queue_that_is_bound_now_gets_what_is_sent_now(connect: Connect, kind: str) -> None:
     exchange, key = Exchange("x", kind), "k"
     sender, channel = Producer(connect().channel(), exchange), connect().channel()
-    Queue("first", exchange, key)(channel).declare()
-    sender.publish(1, routing_key=key)
-    Queue("second", exchange, key)(channel).declare()
-    sender.publish(2, routing_key=key)
+    for number, name in enumerate(("first", "second")):
+        Queue(name, exchange, key)(channel).declare()
+        sender.publish(number, routing_key=key)
 
     assert [channel._size(name) for name in ("first", "second")] == [2, 1]
 
@@ -113,7 +121,7 @@ def test_a_direct_exchange_remembers_matches_and_looks_again_without_one(connect
 
 
 def test_a_binding_of_a_queue_that_ended_goes_in_silence(
-    connect: Connect, looker: Broker, caplog: pytest.LogCaptureFixture
+    connect: Connect, client: redis.Redis, looker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     exchange, channel = Exchange("x", "fanout"), connect().channel()
     for name in ("reply", "stays"):
@@ -122,12 +130,12 @@ def test_a_binding_of_a_queue_that_ended_goes_in_silence(
 
     Producer(connect().channel(), exchange).publish(1)
 
-    assert table(looker) == [b"x\0stays\0"]
+    assert client.zrange(ROUTES, 0, -1) == [b"x\0stays\0"]
     assert looker.queue("stays").stats().ready == 1
     assert caplog.messages == []
 
 
-def test_a_thousand_reply_queues_come_and_go_and_leave_no_binding(connect: Connect, looker: Broker) -> None:
+def test_a_thousand_reply_queues_come_and_go_and_leave_no_binding(connect: Connect, client: redis.Redis) -> None:
     channel, exchange = connect().channel(), Exchange("reply")
     exchange(channel).declare()
     for number in range(1_000):
@@ -137,27 +145,29 @@ def test_a_thousand_reply_queues_come_and_go_and_leave_no_binding(connect: Conne
             channel.after_reply_message_received(f"{number}.reply")
     Queue("last", exchange, "last")(channel).declare()
 
-    until(lambda: channel.queue_bind("last", "reply", os.urandom(8).hex()) or all(b"last" in r for r in table(looker)))
+    def only_last() -> bool:
+        channel.queue_bind("last", "reply", os.urandom(8).hex())
+        return all(b"\0last\0" in route for route in client.zrange(ROUTES, 0, -1))
+
+    until(only_last)
 
 
-def test_what_an_operator_deletes_is_made_again_by_those_who_declared_it(connect: Connect, looker: Broker) -> None:
-    channel = connect().channel()
-    PLAIN(channel).declare()
+def test_what_an_operator_deletes_is_made_again_by_those_who_declared_it(channel: Any, looker: Broker) -> None:
     looker.queue("q").delete()
-    Producer(channel).publish(1, routing_key="q")
-    Producer(channel, Exchange("x")).publish(2, routing_key="k")
+    send(channel, 1)
+    send(channel, 2, exchange="x", routing_key="k")
     assert bodies(take(channel, PLAIN, 2)) == [1, 2]
 
 
-def test_unbinding_and_deleting_an_exchange_act_for_everybody(connect: Connect, looker: Broker) -> None:
-    channel, sender = connect().channel(), Producer(connect().channel(), Exchange("x"))
-    PLAIN(channel).declare()
+def test_unbinding_and_deleting_an_exchange_act_for_everybody(
+    connect: Connect, channel: Any, client: redis.Redis
+) -> None:
     Queue("other", Exchange("x"), "k")(channel).declare()
     channel.queue_unbind("q", "x", "k")
-    sender.publish(1, routing_key="k")
+    Producer(connect().channel(), Exchange("x")).publish(1, routing_key="k")
     assert [channel._size(name) for name in ("q", "other")] == [0, 1]
     channel.exchange_delete("x")
-    assert table(looker) == []
+    assert client.zrange(ROUTES, 0, -1) == []
 
 
 # Delays, deadlines, priorities
@@ -181,9 +191,8 @@ def task(**headers: Any) -> dict[str, Any]:
     return {"task": "t", "id": "1", "root_id": "1", **headers}
 
 
-def test_a_task_arrives_at_its_eta_and_its_deadline_is_a_time(connect: Connect, looker: Broker) -> None:
-    now, channel = datetime.now(timezone.utc), connect().channel()
-    Queue("q")(channel).declare()
+def test_a_task_arrives_at_its_eta_and_its_deadline_is_a_time(channel: Any, looker: Broker) -> None:
+    now = datetime.now(timezone.utc)
     late, naive = now + timedelta(hours=1), (now + timedelta(hours=2)).replace(tzinfo=None)
     sent = [
         task(eta=late.isoformat(), expires=(late + timedelta(minutes=1)).isoformat()),
@@ -191,9 +200,9 @@ def test_a_task_arrives_at_its_eta_and_its_deadline_is_a_time(connect: Connect, 
         task(expires=(now + timedelta(hours=3)).isoformat()),
     ]
     for headers in sent:
-        Producer(channel).publish([], routing_key="q", headers=headers)
-    Producer(channel).publish([], routing_key="q", expiration=3600)
-    Producer(channel).publish([], routing_key="q", headers={"eta": "noon"})  # no task: it means nothing to kombu
+        send(channel, [], headers=headers)
+    send(channel, [], expiration=3600)
+    send(channel, [], headers={"eta": "noon"})  # no task: it means nothing to kombu
 
     first, second = looker.queue("q").peek(state="scheduled")
     assert (first.until, first.expires_at) == (trimmed(late), trimmed(late + timedelta(minutes=1)))
@@ -226,8 +235,7 @@ def trimmed(time: datetime) -> datetime:
 def test_settled_messages_go_where_they_should(connect: Connect, looker: Broker) -> None:
     channel = connect(queue_options={"max_deliveries": 2}).channel()
     PLAIN(channel).declare()
-    for number in range(3):
-        Producer(channel).publish(number, routing_key="q")
+    send(channel, 0, 1, 2)
     acked, rejected, returned = take(channel, PLAIN, 3, ack=False)
     acked.ack()
     rejected.reject()
@@ -245,8 +253,7 @@ def test_a_channel_that_closes_gives_back_what_it_has_as_no_failure(connect: Con
     connection = connect(queue_options={"max_deliveries": 1})
     channel = connection.channel()
     PLAIN(channel).declare()
-    for number in range(5):
-        Producer(channel).publish(number, routing_key="q")
+    send(channel, *range(5))
     channel.basic_qos(0, 4, False)
     first, _ = take(channel, PLAIN, 2, ack=False)
     first.ack()
@@ -258,12 +265,12 @@ def test_a_channel_that_closes_gives_back_what_it_has_as_no_failure(connect: Con
     assert looker.queue("q").stats().leased == 0
 
 
-def test_no_more_than_the_prefetch_count_is_unsettled_while_it_changes(connect: Connect, looker: Broker) -> None:
-    channel, queue, total = connect().channel(), looker.declare_queue("q", dead_letter="q/dead"), 10_000
-    PLAIN(channel).declare()
-    Producer(channel).publish(0, routing_key="q")
-    [view] = queue.peek()
-    queue.enqueue_many([Message(view.body, headers=view.headers, content_type="application/json")] * (total - 1))
+def test_no_more_than_the_prefetch_count_is_unsettled_while_it_changes(channel: Any, looker: Broker) -> None:
+    total = 10_000
+    send(channel, 0)
+    [view] = looker.queue("q").peek()
+    same = Message(view.body, headers=view.headers, content_type="application/json")
+    looker.queue("q").enqueue_many([same] * (total - 1))
     held: list[Any] = []
     with Consumer(channel, [PLAIN], on_message=held.append):
         for limit in [3, 7, 9, 2, 50, 1] * 4:
@@ -289,8 +296,7 @@ def test_a_cancelled_consumer_keeps_its_leases_and_the_limit_holds_beside_the_ne
     channel = connect(lease="1s").channel()
     for name in ("q", "other"):
         Queue(name)(channel).declare()
-        for number in range(4):
-            Producer(channel).publish(number, routing_key=name)
+        send(channel, *range(4), routing_key=name)
     channel.basic_qos(0, 3, False)
     held: list[Any] = []
     consumer = Consumer(channel, [Queue("q")], on_message=held.append)
@@ -311,12 +317,9 @@ def test_a_cancelled_consumer_keeps_its_leases_and_the_limit_holds_beside_the_ne
     until(lambda: sum(looker.queue(name).stats().acked for name in leased) == 3)
 
 
-def test_messages_of_no_ack_consumers_are_done_when_they_are_handed_out(connect: Connect, looker: Broker) -> None:
-    channel = connect().channel()
-    PLAIN(channel).declare()
+def test_messages_of_no_ack_consumers_are_done_when_they_are_handed_out(channel: Any, looker: Broker) -> None:
     channel.basic_qos(0, 1, False)
-    for number in range(3):
-        Producer(channel).publish(number, routing_key="q")
+    send(channel, 0, 1, 2)
     assert bodies(take(channel, PLAIN, 3, no_ack=True)) == [0, 1, 2]
     until(lambda: looker.queue("q").stats().acked == 3)
 
@@ -326,9 +329,9 @@ def test_a_message_is_taken_by_hand(connect: Connect, looker: Broker) -> None:
     assert channel.basic_get("q") is None
     PLAIN(channel).declare()
     assert channel.basic_get("q") is None
-    Producer(channel).publish(1, routing_key="q")
+    send(channel, 1)
     looker.queue("q").enqueue(b"not of kombu")
-    Producer(channel).publish(2, routing_key="q")
+    send(channel, 2)
     assert [channel.basic_get("q", no_ack=True).decode() for _ in range(2)] == [1, 2]
     assert looker.queue("q").stats().leased == 0
 
@@ -360,11 +363,9 @@ BROKEN: list[dict[str, Any]] = [
 ]
 
 
-def test_broken_envelopes_are_dead_letters_with_the_reason(connect: Connect, looker: Broker) -> None:
-    channel = connect().channel()
-    PLAIN(channel).declare()
+def test_broken_envelopes_are_dead_letters_with_the_reason(channel: Any, looker: Broker) -> None:
     looker.queue("q").enqueue_many([Message(b"x", headers=headers) for headers in BROKEN])
-    Producer(channel).publish("good", routing_key="q")
+    send(channel, "good")
 
     assert bodies(take(channel, PLAIN, 1)) == ["good"]
     reasons = [view.deaths[0].description for view in looker.queue("q/dead").peek(100)]
@@ -372,21 +373,13 @@ def test_broken_envelopes_are_dead_letters_with_the_reason(connect: Connect, loo
     assert all(reasons)
 
 
-def test_what_is_packed_comes_out_again(connect: Connect) -> None:
-    channel = connect().channel()
-    PLAIN(channel).declare()
+def test_what_is_packed_comes_out_again(channel: Any) -> None:
     usual = _usual("1")
-    odd = {
-        "stamps": {"a": [1]},
-        "timelimit": [3, None],
-        "retries": 2,
-        5: b"x",
-        "uuid": UUID(int=1),
-        "decimal": Decimal("1.5"),
-    }
+    values = {"uuid": UUID(int=1), "decimal": Decimal("1.5"), 5: b"x"}
+    odd = {"stamps": {"a": [1]}, "timelimit": [3, None], "retries": 2, **values}
     plain: dict[Any, Any] = {**usual, "task": "t"}
     for headers in (plain, {**plain, **odd}, {"task": "t", "id": "1"}, odd, {"task": 5}):
-        Producer(channel).publish(b"\0", routing_key="q", headers=dict(headers), content_type="x/y", correlation_id="1")
+        send(channel, b"\0", headers=dict(headers), content_type="x/y", correlation_id="1")
         [message] = take(channel, PLAIN, 1)
         assert message.headers == headers
         assert (message.body, message.content_type, message.content_encoding) == (b"\0", "x/y", "binary")
@@ -396,46 +389,35 @@ def test_what_is_packed_comes_out_again(connect: Connect) -> None:
 # Declarations
 
 
+DEAD = {"dead_letter": "q/dead"}
+
+
 @pytest.mark.parametrize(
-    "arguments, option, value",
+    "declared, options",
     [
-        ({"x-message-ttl": 1500}, "message_ttl", 1500),
-        ({"x-message-ttl": 0}, "message_ttl", 0),
-        ({"x-expires": 60_000}, "expires", 60_000),
-        ({"x-max-length": 5}, "max_length", 5),
-        ({"x-max-length-bytes": 5000}, "max_length_bytes", 5000),
-        ({"x-max-length": 5, "x-overflow": "reject-publish"}, "overflow", "reject-publish"),
-        ({"x-dead-letter-routing-key": "dead@x"}, "dead_letter", "dead-x40x"),
-        ({"x-delivery-limit": 2}, "max_deliveries", 3),
-        ({"x-queue-type": "quorum", "x-single-active-consumer": False}, "dead_letter", "q/dead"),
+        ({"message_ttl": 1.5, "expires": 60}, {**DEAD, "message_ttl": 1500, "expires": 60_000}),
+        ({"max_length": 3, "max_length_bytes": 999}, {**DEAD, "max_length": 3, "max_length_bytes": 999}),
+        ({"auto_delete": True}, {"expires": 60_000}),
+        ({"exclusive": True}, {"expires": 60_000}),
+        ({"durable": False}, {**DEAD, "lease": 9000}),
+        ({"queue_arguments": {"x-message-ttl": 0}}, {**DEAD, "message_ttl": 0}),
+        ({"queue_arguments": {"x-message-ttl": 1500, "x-expires": 9}}, {**DEAD, "message_ttl": 1500, "expires": 9}),
+        (
+            {"queue_arguments": {"x-max-length": 5, "x-max-length-bytes": 7, "x-overflow": "reject-publish"}},
+            {**DEAD, "max_length": 5, "max_length_bytes": 7, "overflow": "reject-publish"},
+        ),
+        ({"queue_arguments": {"x-dead-letter-routing-key": "dead@x"}}, {"dead_letter": "dead-x40x"}),
+        ({"queue_arguments": {"x-delivery-limit": 2}}, {**DEAD, "max_deliveries": 3}),
+        ({"queue_arguments": {"x-queue-type": "quorum", "x-single-active-consumer": False}}, DEAD),
     ],
 )
-def test_an_argument_becomes_an_option(
-    connect: Connect, looker: Broker, arguments: dict[str, Any], option: str, value: object
+def test_a_declaration_becomes_options(
+    connect: Connect, looker: Broker, declared: dict[str, Any], options: dict[str, object]
 ) -> None:
-    Queue("q", queue_arguments=arguments)(connect().channel()).declare()
+    usual = {"lease": "9s"} if "durable" in declared else {}
+    Queue("q", **declared)(connect(queue_options=usual).channel()).declare()
 
-    assert looker.queue("q").options()[option] == value
-
-
-def test_options_of_a_queue_of_kombu_are_arguments(connect: Connect, looker: Broker) -> None:
-    Queue("q", expires=60, message_ttl=1.5, max_length=3, max_length_bytes=999)(connect().channel()).declare()
-    options = looker.queue("q").options().non_default
-    assert options == {
-        "dead_letter": "q/dead",
-        "expires": 60_000,
-        "max_length": 3,
-        "max_length_bytes": 999,
-        "message_ttl": 1500,
-    }
-
-
-def test_temporary_queues_end_a_minute_after_their_last_use(connect: Connect, looker: Broker) -> None:
-    channel = connect(queue_options={"max_length": 9}).channel()
-    for name, options in (("a", {"auto_delete": True}), ("b", {"exclusive": True}), ("c", {"durable": False})):
-        Queue(name, **options)(channel).declare()
-    kept = [dict(looker.queue(name).options().non_default) for name in "abc"]
-    assert kept == [{"expires": 60_000}, {"expires": 60_000}, {"dead_letter": "c/dead", "max_length": 9}]
+    assert looker.queue("q").options().non_default == options
 
 
 REFUSED: list[tuple[Callable[[Any], object], str]] = [
@@ -493,7 +475,7 @@ def test_a_passive_declaration_changes_nothing(connect: Connect, looker: Broker)
     with pytest.raises(ChannelError, match="NOT_FOUND"):
         channel.queue_declare("q", passive=True)
     Queue("q", max_length=3)(channel).declare()
-    Producer(channel).publish(1, routing_key="q")
+    send(channel, 1)
     assert channel.queue_declare("q", passive=True).message_count == 1
     assert looker.queue("q").options()["max_length"] == 3
 
@@ -513,9 +495,9 @@ def test_names_that_rqttl_refuses_are_escaped(connect: Connect, looker: Broker, 
 def test_a_full_queue_refuses_the_publisher(connect: Connect) -> None:
     channel = connect().channel()
     Queue("q", max_length=1, queue_arguments={"x-overflow": "reject-publish"})(channel).declare()
-    Producer(channel).publish(1, routing_key="q")
+    send(channel, 1)
     with pytest.raises(QueueFull):
-        Producer(channel).publish(2, routing_key="q")
+        send(channel, 2)
 
 
 # URLs and secrets
@@ -580,18 +562,16 @@ def test_a_wrong_option_is_refused(connect: Connect) -> None:
 # Processes and threads
 
 
-def test_a_child_after_a_fork_uses_nothing_of_its_parent(connect: Connect, looker: Broker) -> None:
-    connection = connect()
-    channel = connection.channel()
-    PLAIN(channel).declare()
-    Producer(channel).publish("parent", routing_key="q")
+def test_a_child_after_a_fork_uses_nothing_of_its_parent(channel: Any, looker: Broker) -> None:
+    connection = channel.connection.client
+    send(channel, "parent")
     held: list[Any] = []
     with Consumer(channel, [PLAIN], on_message=held.append):
         connection.drain_events(timeout=20)
         if (child := os.fork()) == 0:
             try:
                 assert [channel._pumps, dict(channel.qos._delivered)] == [[], {}]
-                Producer(channel).publish("child", routing_key="q")
+                send(channel, "child")
                 connection.release()
                 os._exit(0)
             finally:
@@ -605,12 +585,10 @@ def test_a_child_after_a_fork_uses_nothing_of_its_parent(connect: Connect, looke
 
 
 def test_an_error_of_the_thread_that_fetches_is_raised_and_the_next_call_goes_on(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch
+    channel: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connection = connect()
-    channel = connection.channel()
-    PLAIN(channel).declare()
-    Producer(channel).publish(1, routing_key="q")
+    connection = channel.connection.client
+    send(channel, 1)
     enter = connection.transport.broker.consume(["q"]).__class__.__enter__
     failures = [NoPermissionError("no rights")]
 
@@ -640,8 +618,7 @@ def test_a_channel_that_closes_in_an_outage_tries_once(
     server = start_server()
     channel = connect(url=server.url).channel()
     PLAIN(channel).declare()
-    for number in range(9):
-        Producer(channel).publish(number, routing_key="q")
+    send(channel, *range(9))
     channel.basic_qos(0, 5, False)
     take(channel, PLAIN, 5, ack=False)
     server.kill()
