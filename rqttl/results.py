@@ -3,10 +3,9 @@
 Each lies in a slot of its own, so any number of them spreads over a cluster, and one takes one round trip.
 """
 
-from __future__ import annotations
-
 import logging
-import re
+from collections.abc import Iterator
+from contextlib import suppress
 
 from rqttl.broker import Broker
 from rqttl.errors import QueueNotFound, RqttlError
@@ -21,7 +20,6 @@ logger = logging.getLogger("rqttl.results")
 
 #: Seconds by which the clocks of clients and of Redis may differ.
 _SKEW = 60
-_ID = re.compile(r"[\w-]{1,64}", re.ASCII)
 
 
 def put(broker: Broker, id: str, text: str, ms: int, *, only_new: bool = False) -> None:
@@ -39,19 +37,14 @@ def put(broker: Broker, id: str, text: str, ms: int, *, only_new: bool = False) 
 def get(broker: Broker, id: str) -> bytes | None:
     """The text of an id; `None` if there is none, any more or at all."""
     driver = driver_of(broker)
-    return driver.perform(execute(_found, "GET", driver.keyspace.result(id))) if _ID.fullmatch(id) else None
+    return driver.perform(execute(lambda reply: reply and replies.data(reply), "GET", driver.keyspace.result(id)))
 
 
-def death(broker: Broker, dead_letters: str, id: str, since: float) -> Death | None:
-    """The latest death of a message that came into this queue of dead letters since then, in s since 1970."""
+def deaths(broker: Broker, dead_letters: set[str], id: str, since: float) -> Iterator[Death]:
+    """The latest death of a message that came into one of these queues since then, in s since 1970."""
     driver = driver_of(broker)
     after = f"{int((since - _SKEW) * 1000):013d}-000000"
-    try:
-        views, _ = driver.perform(single.search(driver.keyspace, dead_letters, id, scheduled=0, after=after))
-    except QueueNotFound:
-        return None
-    return next((view.deaths[0] for view in views if view.deaths), None)
-
-
-def _found(reply: object) -> bytes | None:
-    return None if reply is None else replies.data(reply)
+    for queue in dead_letters:
+        with suppress(QueueNotFound):
+            views, _ = driver.perform(single.search(driver.keyspace, queue, id, scheduled=0, after=after))
+            yield from (view.deaths[0] for view in views if view.deaths)

@@ -30,9 +30,10 @@ def main() -> None:
         queue = rqttl.connect(options["url"]).declare_queue("default")
 
         def same() -> object:
-            body = b'{"args": [1, 2], "kwargs": {}, "sent": "2026-11-30 00:00:00.000001+00:00"}'
-            headers: dict[str, Any] = {"task": "shop.tasks.add", "priority": 0}
-            return queue.enqueue(body, headers=headers, id=secrets.token_hex(16), content_type="application/json")
+            body = b'{"args": [1, 2], "kwargs": {}, "enqueued_at": "2026-11-30 00:00:00.000001+00:00", '
+            body += b'"queue_name": "default", "priority": 0}'
+            id = secrets.token_hex(16)
+            return queue.enqueue(body, headers={"task": "shop.tasks.add"}, id=id, content_type="application/json")
 
         sends: tuple[tuple[Callable[[], object], Any], ...] = (
             (same, options),

@@ -3,13 +3,13 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import django
 import pytest
-from django.core.management import call_command
 from django.db import connections
 from django.test import override_settings
 
@@ -26,28 +26,14 @@ def tasks(redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
     monkeypatch.chdir(tmp_path)
     Path("notes").touch()
-    made: list[Any] = []
+    with ExitStack() as overridden:
 
-    def use(queues: tuple[str, ...] = ("default", "mails"), **options: Any) -> Any:
-        one = {"BACKEND": "rqttl.django.RqttlBackend", "QUEUES": queues, "OPTIONS": {"url": redis_url, **options}}
-        monkeypatch.setenv("TASKS", json.dumps({"default": one}))
-        made.append(override_settings(TASKS={"default": one}))
-        made[-1].enable()
-        return backend.tasks.task_backends["default"]
+        def use(queues: tuple[str, ...] = ("default", "mails"), **options: Any) -> Any:
+            one = {"BACKEND": "rqttl.django.RqttlBackend", "QUEUES": queues, "OPTIONS": {"url": redis_url, **options}}
+            monkeypatch.setenv("TASKS", json.dumps({"default": one}))
+            overridden.enter_context(override_settings(TASKS={"default": one}))
+            return backend.tasks.task_backends["default"]
 
-    yield use
-    for one in reversed(made):
-        one.disable()
+        yield use
     connections.close_all()
     backend._connected.cache_clear()
-
-
-@pytest.fixture
-def work() -> Callable[..., list[str]]:
-    """Run tasks in this process until none is left; returns the lines that tasks have noted."""
-
-    def work(*words: str, **options: Any) -> list[str]:
-        call_command("rqttl_worker", *words, **{"processes": 0, "burst": True, "retry_delay": "0s", **options})
-        return Path("notes").read_text(encoding="utf-8").splitlines()
-
-    return work

@@ -7,5 +7,5 @@ ALLOWED_HOSTS = ["*"]
 ROOT_URLCONF = "shop.tasks"
 INSTALLED_APPS = ["shop", "rqttl.django", *(["django_tasks"] if find_spec("django_tasks") else [])]
 DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "db"}}
-BACKEND = {"BACKEND": "rqttl.django.RqttlBackend", "QUEUES": ["default", "mails"]}
-TASKS = json.loads(os.environ.get("TASKS", json.dumps({"default": BACKEND})))
+TASKS = {"default": {"BACKEND": "rqttl.django.RqttlBackend", "QUEUES": ["default", "mails"]}}
+TASKS = json.loads(os.environ.get("TASKS", json.dumps(TASKS)))

@@ -3,7 +3,8 @@
 import json
 import os
 import socket
-from traceback import format_exception
+from math import inf
+from traceback import format_exc
 from typing import Any, get_type_hints
 
 import django
@@ -14,7 +15,7 @@ from django.db import close_old_connections
 from django.utils import timezone
 
 from rqttl import Delivery, Reject, Release, RqttlError, Worker
-from rqttl.django.backend import UNREADABLE, RqttlBackend, change, discover, level_of, signals, tasks
+from rqttl.django.backend import UNREADABLE, RqttlBackend, change, discover, signals, tasks
 from rqttl.outages import TEMPORARY
 from rqttl.worker.settings import WorkerOptions
 
@@ -46,106 +47,71 @@ class Command(BaseCommand):
     def handle(self, *_: str, backend: str, queues: list[str], **options: Any) -> None:
         """Declare the queues, and run tasks until a signal."""
         chosen = tasks.task_backends[backend]
-        if not isinstance(chosen, RqttlBackend) or not {*queues} <= {*(chosen.names or queues)}:
+        if not isinstance(chosen, RqttlBackend) or not {*queues} <= {*(chosen.queues or queues)}:
             raise CommandError(f"TASKS[{backend!r}] is no RqttlBackend, or a QUEUE is none of its QUEUES: {queues}")
         os.environ["RQTTL_DJANGO_BACKEND"] = backend  # for the children
-        names = queues or chosen.names
+        levels = chosen.levels(queues or chosen.queues)
         given = {name: options[name] for name in OPTIONS if options[name] is not None}
         call = f"{__name__}:{'arun' if options['asyncio'] else 'run'}"
         try:
-            worker = Worker(chosen.broker, [*chosen.levels(names)], call=call, delivery=True, **given)
-            for line in chosen.declare(names):
-                self.stderr.write(line)
-            self.stdout.write(f"Running tasks of {', '.join(names)}. Quit with CONTROL-C.")
+            worker = Worker(chosen.broker, [*levels], call=call, delivery=True, **given)
+            chosen.declare(levels)
+            self.stdout.write(f"Running tasks of {', '.join(queues or chosen.queues)}. Quit with CONTROL-C.")
             worker.run()
         except (*TEMPORARY, RqttlError) as error:
             raise CommandError(str(error)) from error
 
 
-def run(delivery: Delivery) -> None:
-    """Run a task in a thread."""
-    result = _begin(delivery)
-    try:
-        _succeed(result, result.task.call(*_arguments(result), **result.kwargs))
-    except BaseException as error:
-        _fail(result, error, delivery)
-        raise
-
-
 async def arun(delivery: Delivery) -> None:
-    """Run a task beside others in one event loop, with a thread and connections of its own, as a request under ASGI."""
+    """Run a task beside others, with a thread and connections of its own; a coroutine in the loop of all of them."""
     async with ThreadSensitiveContext():
-        result = await sync_to_async(_begin)(delivery)
-        try:
-            await sync_to_async(_succeed)(result, await result.task.acall(*_arguments(result), **result.kwargs))
-        except BaseException as error:
-            await sync_to_async(_fail)(result, error, delivery)
-            raise
+        await sync_to_async(run)(delivery)
 
 
-def _begin(delivery: Delivery) -> Any:
-    """Return the result of a task that runs from now on."""
+def run(delivery: Delivery) -> None:
+    """Run a task. One that raises and comes again is ready until then."""
     close_old_connections()
     backend = tasks.task_backends[os.environ["RQTTL_DJANGO_BACKEND"]]
+    result = _begin(delivery, backend)
+    try:
+        change(result, _return_value=_call(result), status=STATUS.SUCCESSFUL)
+    except BaseException as error:
+        limit = delivery.config.options.number("max_deliveries") or inf
+        is_last = isinstance(error, Reject) or (delivery.delivery_count >= limit and not isinstance(error, Release))
+        change(result, status=STATUS.FAILED if is_last else STATUS.READY)
+        if not isinstance(error, Release):
+            path = f"{type(error).__module__}.{type(error).__qualname__}"
+            result.errors.append(tasks.base.TaskError(exception_class_path=path, traceback=format_exc()))
+        raise
+    finally:
+        change(result, finished_at=timezone.now() if result.is_finished else None)
+        backend.keep(result)
+        if result.is_finished:
+            signals.task_finished.send_robust(type(backend), task_result=result)
+        close_old_connections()
+
+
+def _begin(delivery: Delivery, backend: RqttlBackend) -> Any:
+    """Return the result of a task that runs from now on. Raises `Reject` for a message that is none."""
     count, now = delivery.delivery_count, timezone.now()
-    result = _read(delivery, backend)
-    before = backend.kept(delivery.id) if count > 1 and backend.supports_get_result else None
-    if before is not None:
-        change(result, **{name: getattr(before, name) for name in ("started_at", "errors", "worker_ids")})
+    try:
+        result = backend.restored(delivery.headers["task"], delivery.id, **json.loads(delivery.body))
+    except UNREADABLE as error:
+        raise Reject(f"no task: {type(error).__name__}: {error}") from error
+    if count > 1 and backend.supports_get_result:
+        result = backend.kept(delivery.id) or result
     workers = [*result.worker_ids, *"?" * count][: count - 1]  # without results nobody knows them
-    change(
-        result,
-        status=STATUS.RUNNING,
-        started_at=result.started_at or now,
-        last_attempted_at=now,
-        worker_ids=[*workers, f"{socket.gethostname()}-{os.getpid()}"],
-    )
+    change(result, worker_ids=[*workers, f"{socket.gethostname()}-{os.getpid()}"], started_at=result.started_at or now)
+    change(result, status=STATUS.RUNNING, last_attempted_at=now, finished_at=None)
     backend.keep(result)
     signals.task_started.send_robust(type(backend), task_result=result)
     return result
 
 
-def _read(delivery: Delivery, backend: RqttlBackend) -> Any:
-    """Return the result of a task that is ready. Raises `Reject` for a message that is none."""
+def _call(result: Any) -> Any:
+    context = [tasks.TaskContext(task_result=result)] if result.task.takes_context else []
+    value = result.task.call(*context, *result.args, **result.kwargs)
     try:
-        content, path = json.loads(delivery.body), delivery.headers["task"]
-        priority: Any = delivery.headers["priority"]
-        task = path, delivery.queue.removesuffix(level_of(priority)), priority
-        args, kwargs = [*content["args"]], {**content["kwargs"]}
-        return backend.restored(task, delivery.id, args, kwargs, enqueued_at=content["sent"])
-    except UNREADABLE as error:
-        raise Reject(f"no task: {type(error).__name__}: {error}") from error
-
-
-def _arguments(result: Any) -> list[Any]:
-    return [tasks.TaskContext(task_result=result), *result.args] if result.task.takes_context else result.args
-
-
-def _succeed(result: Any, value: Any) -> None:
-    """Note what a task has returned."""
-    try:
-        change(result, _return_value=tasks.base.normalize_json(value))
+        return tasks.base.normalize_json(value)
     except (TypeError, ValueError) as error:  # another attempt would return the same
         raise Reject(f"the task returned what is not JSON: {error}") from error
-    _end(result, STATUS.SUCCESSFUL)
-
-
-def _fail(result: Any, error: BaseException, delivery: Delivery) -> None:
-    """Note what a task has raised. One that comes again is ready until then."""
-    limit, status = delivery.config.options.number("max_deliveries"), STATUS.READY
-    if not isinstance(error, Release):
-        path = f"{type(error).__module__}.{type(error).__qualname__}"
-        text = "".join(format_exception(error))
-        result.errors.append(tasks.base.TaskError(exception_class_path=path, traceback=text))
-        if isinstance(error, Reject) or (limit is not None and delivery.delivery_count >= limit):
-            status = STATUS.FAILED
-    _end(result, status)
-
-
-def _end(result: Any, status: Any) -> None:
-    backend = result.task.get_backend()
-    change(result, status=status, finished_at=None if status == STATUS.READY else timezone.now())
-    backend.keep(result)
-    if result.is_finished:
-        signals.task_finished.send_robust(type(backend), task_result=result)
-    close_old_connections()
