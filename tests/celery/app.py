@@ -16,9 +16,10 @@ def configure(environment: Mapping[str, str]) -> Celery:
     transport, broker, backend = (environment[name] for name in ("TRANSPORT", "BROKER", "BACKEND"))
     sockets = [url.replace("unix://", "redis+socket://") for url in (broker, backend)]
     app = Celery("tests", broker=broker if transport else sockets[0], backend=sockets[1], set_as_current=False)
-    options: dict[str, Any] = {"unacked_restore_interval": 1, "unacked_restore_throttle": 1}  # kombu's, else 100 s
-    if "LEASE" in environment:
-        options["visibility_timeout"] = int(environment["LEASE"])
+    options: dict[str, Any] = {}
+    if "LEASE" in environment:  # kombu looks for what is not acked each 100 s, if nobody tells it to do so each second
+        options |= {"visibility_timeout": int(environment["LEASE"])}
+        options |= {"unacked_restore_interval": 1, "unacked_restore_throttle": 1}
     if "MAX_DELIVERIES" in environment:
         options["queue_options"] = {"max_deliveries": int(environment["MAX_DELIVERIES"])}
     late = bool(environment.get("ACKS_LATE"))
