@@ -191,7 +191,7 @@ def test_the_shares_of_the_page_are_of_the_peers_that_are_compared_and_name_thei
     assert date(2026, 11, 30) <= date.fromisoformat(day) <= datetime.now(timezone.utc).date()
     assert compare.parsed(["--page", *re.sub(r"(\w+)=", r"--\1 ", words).lower().split()]).rounds >= 3
     assert figure.sub("–", shares) == page.shares({}, CANDIDATES) + "\n", "measure anew: make compare PAGE=1"
-    assert len(figure.findall(shares.replace("–", ""))) == 4 * (len(CANDIDATES) - 1)
+    assert len(figure.findall(shares.replace("–", ""))) == len(page.COLUMNS) * (len(CANDIDATES) - 1)
 
 
 def rewrite() -> None:

@@ -14,14 +14,11 @@ from tests.unit.reference import between, table
 
 PAGE = ROOT / "docs/guides/who-is-it-for.md"
 RAW = "raw redis-py"
-#: The columns: workloads, of which a candidate has one, the figure, and what the title says beside the workload.
-COLUMNS = (
-    (("single",), "rate", ""),
-    (("one", "async"), "rate", ""),
-    (("limited",), "rate", ""),
-    (("wake",), "p50", ": time"),
-)
-SHOWN = [workload for workloads, *_ in COLUMNS for workload in workloads]
+#: The columns: the workload, its figure, and what the title says beside the workload.
+COLUMNS = (("single", "rate", ""), ("workers", "rate", ""), ("limited", "rate", ""), ("wake", "p50", ": time"))
+#: redis-py has no workers: it does this beside them.
+BESIDE = {"workers": "one"}
+SHOWN = [*(workload for workload, *_ in COLUMNS), *BESIDE.values()]
 
 
 def version(candidate: Candidate) -> str:
@@ -35,10 +32,11 @@ def shares(runs: Runs, candidates: Iterable[Candidate]) -> str:
     """The table: each figure against raw redis-py, which has the same workload in the same round."""
     rows = []
     for c in (c for c in candidates if c.name != RAW):
-        had = [(next((w for w in workloads if w in c.workloads), ""), field) for workloads, field, _ in COLUMNS]
-        found = [ratio(runs.get((c.name, w), ()), runs.get((RAW, w), ()), field) for w, field in had]
+        found = [
+            ratio(runs.get((c.name, w), ()), runs.get((RAW, BESIDE.get(w, w)), ()), field) for w, field, _ in COLUMNS
+        ]
         rows.append([f"{c.name}{version(c)}", *(cell(value, ".2g") for value in found)])
-    return table(["", *(WORKLOADS[workloads[0]] + more for workloads, _, more in COLUMNS)], rows)
+    return table(["", *(WORKLOADS[workload] + more for workload, _, more in COLUMNS)], rows)
 
 
 def write(runs: Runs, options: argparse.Namespace, redis: str) -> None:
