@@ -53,11 +53,6 @@ def change(result: Any, **values: object) -> None:
         object.__setattr__(result, name, value)
 
 
-def queue_of(task: Any) -> str:
-    """The queue for the priority of a task."""
-    return str(task.queue_name) + next(level for level, least in LEVELS.items() if task.priority >= least)
-
-
 class RqttlBackend(backends.BaseTaskBackend):  # type: ignore[name-defined]  # of either package
     """Sends tasks to queues of rqttl. `manage.py rqttl_worker` runs them, at least once each."""
 
@@ -122,7 +117,8 @@ class RqttlBackend(backends.BaseTaskBackend):  # type: ignore[name-defined]  # o
         body = _JSON(facts).encode()
         words = {"id": result.id, "content_type": "application/json", "ttl": self._ttl, "deliver_at": due}
         words["headers"] = {"task": task.module_path}
-        queue = _queue(self.broker, queue_of(task))
+        level = next(level for level, least in LEVELS.items() if task.priority >= least)
+        queue = _queue(self.broker, task.queue_name + level)
         try:
             queue.enqueue(body, **words)
         except rqttl.QueueNotFound:
@@ -164,10 +160,7 @@ class RqttlBackend(backends.BaseTaskBackend):  # type: ignore[name-defined]  # o
             return None
 
     def get_result(self, result_id: str) -> Any:
-        """Read a result; an unfinished one has failed if its message is a dead letter. Takes one look, or two.
-
-        Raises `TaskResultDoesNotExist`, also when its time is over.
-        """
+        """Read a result; it has failed if its message is a dead letter. Raises `TaskResultDoesNotExist`."""
         if not self._kept_for:
             return super().get_result(result_id)
         discover()
@@ -176,8 +169,9 @@ class RqttlBackend(backends.BaseTaskBackend):  # type: ignore[name-defined]  # o
             raise tasks.exceptions.TaskResultDoesNotExist(result_id)
         if not result.is_finished:
             since = result.last_attempted_at or result.enqueued_at
-            options = self.levels([result.task.queue_name])[queue_of(result.task)]
-            for death in results.deaths(self.broker, options.targets(), result_id, since.timestamp()):
+            levels = self.levels([result.task.queue_name]).values()
+            targets = {target for options in levels for target in options.targets()}
+            for death in results.deaths(self.broker, targets, result_id, since.timestamp()):
                 text = f"{death.reason}: {death.description or ''}"
                 result.errors.append(tasks.base.TaskError(exception_class_path="rqttl.RqttlError", traceback=text))
                 at = datetime.fromtimestamp(death.last_at.timestamp(), since.tzinfo)

@@ -19,10 +19,8 @@ from rqttl.django.backend import UNREADABLE, RqttlBackend, change, discover, sig
 from rqttl.outages import TEMPORARY
 from rqttl.worker.settings import WorkerOptions
 
-#: The options of a worker with their types, but those that say what it runs.
-OPTIONS = {
-    name: kind for name, kind in get_type_hints(WorkerOptions).items() if name not in {"call", "exec", "delivery"}
-}
+#: The options of a worker with their types.
+OPTIONS = get_type_hints(WorkerOptions)
 STATUS = tasks.TaskResultStatus
 
 if not apps.ready:
@@ -42,7 +40,8 @@ class Command(BaseCommand):
         for name, kind in OPTIONS.items():
             value: Any = {"type": {int | None: int, float: float}.get(kind, str), "metavar": "X"}
             how = {"action": "store_true"} if kind is bool else value
-            parser.add_argument(f"--{name.replace('_', '-')}", **how)
+            if name not in {"call", "exec", "delivery"}:  # these say what it runs
+                parser.add_argument(f"--{name.replace('_', '-')}", **how)
 
     def handle(self, *_: str, backend: str, queues: list[str], **options: Any) -> None:
         """Declare the queues, and run tasks until a signal."""
@@ -51,7 +50,7 @@ class Command(BaseCommand):
             raise CommandError(f"TASKS[{backend!r}] is no RqttlBackend, or a QUEUE is none of its QUEUES: {queues}")
         os.environ["RQTTL_DJANGO_BACKEND"] = backend  # for the children
         levels = chosen.levels(queues or chosen.queues)
-        given = {name: options[name] for name in OPTIONS if options[name] is not None}
+        given = {name: options[name] for name in OPTIONS if options.get(name) is not None}
         call = f"{__name__}:{'arun' if options['asyncio'] else 'run'}"
         try:
             worker = Worker(chosen.broker, [*levels], call=call, delivery=True, **given)
