@@ -22,7 +22,7 @@ django.setup()
 @pytest.fixture
 def tasks(redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """`tasks(results="1d")`: the backend with these options, from now on, here and in the processes of workers."""
-    from rqttl.django import backend
+    from rqttl import django as backend
 
     monkeypatch.chdir(tmp_path)
     Path("notes").touch()

@@ -15,7 +15,7 @@ from django.db import close_old_connections
 from django.utils import timezone
 
 from rqttl import Delivery, Reject, Release, RqttlError, Worker
-from rqttl.django.backend import UNREADABLE, RqttlBackend, change, discover, signals, tasks
+from rqttl.django import UNREADABLE, RqttlBackend, change, discover, signals, tasks
 from rqttl.outages import TEMPORARY
 from rqttl.worker.settings import WorkerOptions
 
@@ -94,7 +94,9 @@ def _begin(delivery: Delivery, backend: RqttlBackend) -> Any:
     """Return the result of a task that runs from now on. Raises `Reject` for a message that is none."""
     count, now = delivery.delivery_count, timezone.now()
     try:
-        result = backend.restored(delivery.headers["task"], delivery.id, **json.loads(delivery.body))
+        content = json.loads(delivery.body)
+        facts = {name: content[name] for name in ("args", "kwargs", "queue_name", "priority", "enqueued_at")}
+        result = backend.restored(delivery.headers["task"], delivery.id, **facts)
     except UNREADABLE as error:
         raise Reject(f"no task: {type(error).__name__}: {error}") from error
     if count > 1 and backend.supports_get_result:

@@ -11,7 +11,7 @@ from django.http import HttpResponse
 from django.urls import path
 
 import rqttl
-from rqttl.django.backend import tasks
+from rqttl.django import tasks
 
 LOOPS = set[asyncio.AbstractEventLoop]()
 
