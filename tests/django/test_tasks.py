@@ -22,7 +22,7 @@ from django.core.management import CommandError, call_command
 from django.db import transaction
 from django.test import AsyncClient, override_settings
 from django.utils import timezone
-from shop.tasks import LOOPS, aadd, add, closes, fails
+from shop.tasks import LOOPS, aadd, add, closes, fails, meets
 
 import rqttl
 from rqttl import django as api
@@ -244,14 +244,14 @@ def test_what_names_no_task_is_rejected_and_nothing_is_imported(tasks: Any) -> N
 
 
 @pytest.mark.parametrize("how", [{}, {"threads": 4}, {"asyncio": 4}], ids=str)
-def test_a_thousand_tasks_meet_no_stale_connection(tasks: Any, how: Any) -> None:
+def test_a_thousand_tasks_beside_each_other_meet_no_stale_connection(tasks: Any, how: Any) -> None:
     backend = tasks(queue_options={"max_deliveries": 1})
-    for _ in range(1_000):
-        closes.enqueue()
+    for task in (jobs := [closes] * 1_000 + [meets] * (2 if how else 0)):
+        task.enqueue()
 
     work(**how)
 
-    assert backend.broker.queue("default").stats().acked == 1_000
+    assert backend.broker.queue("default").stats().acked == len(jobs)
     assert "default/dead" not in backend.broker.queues()
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import rqttl
 from rqttl.django import tasks
 
 LOOPS = set[asyncio.AbstractEventLoop]()
+BOTH = threading.Barrier(2)
 
 
 def note(*words: object) -> None:
@@ -51,6 +53,12 @@ def closes() -> None:
     """Use the database, and leave a connection that the server has closed."""
     connection.cursor().execute("SELECT 1").close()
     connection.connection.close()
+
+
+@tasks.task
+def meets() -> None:
+    """Wait for another one."""
+    BOTH.wait(300)
 
 
 async def send(_: object) -> Any:
