@@ -283,13 +283,20 @@ class Consumer(ConsumerBase[Delivery, None]):
         """Send acks and fetch messages. Returns False if no message came in time."""
         if self._renewer.ident is None:
             raise InvalidInput("consume: iterate inside `with queue.consume() as deliveries:`, which renews leases")
-        while not (room := self._prefetch.room()):
+        while not (room := self._room()):
             self._settled.wait(self._stop, lambda: 0.0 if self._prefetch.room() else 1.0)
             if self._stop.asked():
                 return False
         since = perf_counter()
         claimed = self._usual.fetch(self._session.fetch(room, self._lease, self.wait, self.idle()))
         return self._take(Delivery, claimed, since)
+
+    def _room(self) -> int:
+        """Return the room for messages. While other threads make more, wait for a fourth: each call costs them time."""
+        room, former = self._prefetch.room(), 0
+        while former < room < self._prefetch.limit // 4 and not self._stop.wait(0.001):
+            room, former = self._prefetch.room(), room
+        return room
 
 
 class Runner:

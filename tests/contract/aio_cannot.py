@@ -22,6 +22,7 @@ RACES = "test_policies.py"
 #: "file::test" or "file::test[case]" -> why
 AIO_CANNOT: dict[str, str] = {
     "test_consuming.py::test_acks_go_with_the_next_fetch_in_one_call": THREAD,
+    "test_consuming.py::test_a_fetch_waits_while_other_threads_make_room_up_to_a_fourth": SYNC,
     "test_events.py::test_a_failure_is_told_by_the_class_of_its_exception": SYNC,
     "test_declaring.py::test_a_plan_that_broke_off_is_finished_by_the_next": SYNC,
     "test_declaring.py::test_topics_of_a_plan_that_broke_off_at_any_step_are_finished_by_the_next": SYNC,

@@ -25,6 +25,7 @@ from rqttl import (
     WaitEvent,
 )
 from rqttl.protocol.commands import Command, Reply
+from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked
 from tests.contract.looks import Renewals, dead, one, ready
@@ -48,6 +49,32 @@ def test_acks_go_with_the_next_fetch_in_one_call(broker: Broker, queue: Queue) -
         assert scripts == ["receive"] * 4  # three with messages, and one that finishes the last of them and finds none
 
     assert queue.stats().acked == 300
+
+
+def test_a_fetch_waits_while_other_threads_make_room_up_to_a_fourth(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.enqueue_many([b"x"] * 40)
+    held: list[Delivery] = []
+    acks: list[Delivery] = []  # of a moment
+
+    def moment(*_: object) -> bool:
+        for delivery in acks[:2]:
+            delivery.ack()
+        del acks[:2]
+        return False
+
+    with queue.consume(prefetch=16, lease="1h") as deliveries:
+        held += (next(deliveries) for _ in range(16))
+        monkeypatch.setattr(Interrupt, "wait", moment)
+        held.pop().ack()
+        next(deliveries)
+        assert queue.stats().acked == 1
+
+        held.pop().ack()
+        acks += held
+        next(deliveries)
+        assert queue.stats().acked == 1 + 5
 
 
 def test_iterating_without_the_context_is_refused(queue: Queue) -> None:
