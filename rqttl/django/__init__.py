@@ -24,6 +24,7 @@ from django.utils.module_loading import autodiscover_modules
 
 import rqttl
 from rqttl import results, units
+from rqttl.checks import check_namespace
 from rqttl.options import QueueOptions
 from rqttl.outages import TEMPORARY
 
@@ -71,6 +72,7 @@ class RqttlBackend(backends.BaseTaskBackend):  # type: ignore[name-defined]  # o
             if unknown := given.keys() - OPTIONS.keys():
                 raise rqttl.InvalidOption(f"unknown OPTIONS {sorted(unknown)}; there are {sorted(OPTIONS)}")
             self._kept_for, self._ttl = (given[key] and units.duration(given[key], key) for key in ("results", "ttl"))
+            check_namespace(given["namespace"])
             self.levels(self.queues)
         except rqttl.RqttlError as error:
             raise ImproperlyConfigured(f"TASKS[{alias!r}]: {error}") from error

@@ -28,8 +28,10 @@ def tasks(redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     Path("notes").touch()
     with ExitStack() as overridden:
 
-        def use(queues: tuple[str, ...] = ("default", "mails"), **options: Any) -> Any:
-            one = {"BACKEND": "rqttl.django.RqttlBackend", "QUEUES": queues, "OPTIONS": {"url": redis_url, **options}}
+        def use(
+            queues: tuple[str, ...] = ("default", "mails"), kind: str = "rqttl.django.RqttlBackend", **options: Any
+        ) -> Any:
+            one = {"BACKEND": kind, "QUEUES": queues, "OPTIONS": {"url": redis_url, **options}}
             monkeypatch.setenv("TASKS", json.dumps({"default": one}))
             overridden.enter_context(override_settings(TASKS={"default": one}))
             return backend.tasks.task_backends["default"]

@@ -46,8 +46,10 @@ class Command(BaseCommand):
     def handle(self, *_: str, backend: str, queues: list[str], **options: Any) -> None:
         """Declare the queues, and run tasks until a signal."""
         chosen = tasks.task_backends[backend]
-        if not isinstance(chosen, RqttlBackend) or not {*queues} <= {*(chosen.queues or queues)}:
-            raise CommandError(f"TASKS[{backend!r}] is no RqttlBackend, or a QUEUE is none of its QUEUES: {queues}")
+        if not isinstance(chosen, RqttlBackend):
+            raise CommandError(f"TASKS[{backend!r}] is a {type(chosen).__name__}, and a worker needs an RqttlBackend")
+        if unknown := {*queues} - {*(chosen.queues or queues)}:
+            raise CommandError(f"unknown queues {sorted(unknown)}; TASKS[{backend!r}] has {chosen.queues}")
         os.environ["RQTTL_DJANGO_BACKEND"] = backend  # for the children
         levels = chosen.levels(queues or chosen.queues)
         given = {name: options[name] for name in OPTIONS if options.get(name) is not None}
