@@ -341,7 +341,7 @@ def test_the_guide_runs_from_the_top(redis_url: str, tmp_path: Path) -> None:
             told += (printed := subprocess.check_output(["bash", "-c", command], **run))
             assert not expected or printed.splitlines() == expected
     assert "FileNotFoundError" in told
-    subprocess.run([sys.executable, "manage.py", "shell", "-c", "import shop.views, later"], check=True, **run)
+    subprocess.run([sys.executable, "manage.py", "shell", "-c", "import shop.views"], check=True, **run)
     with rqttl.connect(redis_url) as broker:
         [dan] = broker.queue("default/urgent").peek()
         assert dan.body.startswith(b'{"args": ["Dan"], "kwargs": {}, "enqueued_at": "')
