@@ -112,8 +112,8 @@ class Channel(virtual.Channel):
             return queue_declare_ok_t(queue, self._size(queue), 0)
         arguments = declared.get("arguments") or {}
         is_temporary = declared.get("auto_delete") or declared.get("exclusive")
-        usual = {"expires": "60s"} if is_temporary else {"dead_letter": f"{escape(queue)}/dead", **self._usual}
-        options = options_of(queue, arguments, usual)
+        lasting = {"dead_letter": f"{escape(queue)}/dead", "max_deliveries": 20, **self._usual}
+        options = options_of(queue, arguments, {"expires": "60s"} if is_temporary else lasting)
         self.connection.parts[queue] = parts_of(queue, prioritized=arguments.get("x-max-priority"))
         self._declare(queue, options)
         if not is_temporary:

@@ -389,7 +389,7 @@ def test_what_is_packed_comes_out_again(channel: Any) -> None:
 # Declarations
 
 
-DEAD = {"dead_letter": "q/dead"}
+DEAD = {"dead_letter": "q/dead", "max_deliveries": 20}
 
 
 @pytest.mark.parametrize(
@@ -406,7 +406,7 @@ DEAD = {"dead_letter": "q/dead"}
             {"queue_arguments": {"x-max-length": 5, "x-max-length-bytes": 7, "x-overflow": "reject-publish"}},
             {**DEAD, "max_length": 5, "max_length_bytes": 7, "overflow": "reject-publish"},
         ),
-        ({"queue_arguments": {"x-dead-letter-routing-key": "dead@x"}}, {"dead_letter": "dead-x40x"}),
+        ({"queue_arguments": {"x-dead-letter-routing-key": "dead@x"}}, {**DEAD, "dead_letter": "dead-x40x"}),
         ({"queue_arguments": {"x-delivery-limit": 2}}, {**DEAD, "max_deliveries": 3}),
         ({"queue_arguments": {"x-queue-type": "quorum", "x-single-active-consumer": False}}, DEAD),
     ],
