@@ -44,6 +44,9 @@ class Transport(virtual.Transport):
 
     def __init__(self, client: Any, **options: Any) -> None:
         super().__init__(client, **options)
+        url = client.hostname or ""
+        if (shown := _hidden(url)) != url:  # kombu hides no host, and Celery the password: that becomes the whole URL
+            client.hostname, client.password = shown, url
         monkey, patcher = (sys.modules.get(name) for name in ("gevent.monkey", "eventlet.patcher"))
         if (monkey and monkey.is_module_patched("threading")) or (patcher and patcher.is_monkey_patched("thread")):
             warnings.warn("rqttl.celery: gevent and eventlet are untried: use prefork, threads or solo", stacklevel=4)
@@ -78,10 +81,7 @@ class Transport(virtual.Transport):
     def as_uri(self, uri: str, include_password: bool = False, mask: str = "**") -> str:
         del uri  # it may be the name of a host alone
         url = (f"{self.client.uri_prefix}+" if self.client.uri_prefix else "") + _url(self.client)
-        if include_password:
-            return url
-        url = re.sub(r"^([^/]*//[^:@/?]*:).*@", rf"\g<1>{mask}@", url)
-        return re.sub(r"(?i)([?&][^=&]*password=)[^&]*", rf"\g<1>{mask}", url)
+        return url if include_password else _hidden(url, mask)
 
     def establish_connection(self) -> Any:
         self.broker.server_time()  # raises if Redis does not answer
@@ -148,12 +148,20 @@ class Transport(virtual.Transport):
             self._woken().recv(4096)
 
 
+def _hidden(url: str, mask: str = "**") -> str:
+    """A URL without its passwords."""
+    url = re.sub(r"^([^/]*//[^:@/?]*:).*@", rf"\g<1>{mask}@", url)
+    return re.sub(r"(?i)([?&][^=&]*password=)[^&]*", rf"\g<1>{mask}", url)
+
+
 def _url(client: Any) -> str:
     """The URL of a connection of kombu, which has it in parts after a failover."""
     url: str = client.hostname or "localhost"
     if "://" not in url:
         password = client.password() if callable(client.password) else client.password
         url = as_url("redis", url, client.port, client.userid, password, (client.virtual_host or "").strip("/"))
+    elif _hidden(str(client.password)) == url:
+        url = client.password
     # kombu takes what is before a + for the name of a transport
     url = re.sub("^(rediss?)-", r"\1+", re.sub("^rqttl://", "redis://", url))
     if client.ssl:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import pickle
 import socket
 import subprocess
 import sys
@@ -9,12 +10,14 @@ from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import msgpack
 import pytest
 import redis
+from celery.worker.consumer.connection import Connection as StartConnection
 from kombu import Connection, Consumer, Exchange, Producer, Queue
 from kombu.exceptions import ChannelError
 from redis.exceptions import NoPermissionError
@@ -529,6 +532,32 @@ def test_no_text_has_a_password(url: str, shown: str, caplog: pytest.LogCaptureF
             connection.ensure_connection(max_retries=1, interval_start=0)
         assert "hunter2" not in f"{error.value!r} {caplog.text} {connection!r}"
     connection.release()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:hunter2@h:1/2",
+        "rqttl://h:1/0?username=me&password=hunter2",
+        "redis-sentinel://me:hunter2@h:1,i:2/s?sentinel_password=hunter2",
+    ],
+)
+def test_what_celery_shows_of_a_connection_has_no_password(app_of: Callable[[str], Any], url: str) -> None:
+    app = app_of(url)
+    with app.connection() as connection, connection.clone() as clone, pickle.loads(pickle.dumps(clone)) as again:  # noqa: S301
+        for each in (connection, clone, again):
+            step = SimpleNamespace(connection=each)
+            shown = [each.as_uri(), each, StartConnection.info(None, step), {**each.info(), "password": None}]
+            assert "hunter2" not in str(shown)
+            assert each.as_uri(include_password=True).count("hunter2") == url.count("hunter2")
+    assert "hunter2" not in app.bugreport()
+
+
+@pytest.mark.parametrize("url", ["redis+sentinel://h:1,i:2/main", "rediss+cluster://h:1,i:2"])
+def test_a_url_that_kombu_takes_for_localhost_is_refused(url: str) -> None:
+    code = f"import rqttl.celery, kombu; kombu.Connection({url!r}, transport='rqttl.celery:Transport').connect()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert f"write {url.partition(':')[0].replace('+', '-')}://" in done.stderr
 
 
 def test_a_connection_may_be_given_in_parts_and_with_tls() -> None:
