@@ -38,6 +38,8 @@ ONLY_HERE = {
         "what is due later waits in Redis, not in a worker: `rqttl peek celery --state scheduled` lists it"
     ),
 }
+#: What fails on some runs only. A revocation and a task that is sent right after it come by two queues, in any order.
+SOMETIMES = {"celery t/integration/test_tasks.py::test_tasks::test_revoked_by_headers_complex_canvas"}
 RANKS = ("failed", "skipped", "passed")
 Tests = dict[str, list[str]]
 Outcomes = dict[str, dict[str, str]]
@@ -120,7 +122,7 @@ def main() -> int:
         told.append(f"{row:24}" + "".join(f"{sum(test.startswith(suite) for test in tests):8}" for suite in FILES))
     for row in sorted(rows.keys() - {"passed on both"}):
         told += [f"{row}:", *(f"  {test} {ONLY_HERE.get(test, '')}" for test in rows[row])]
-    if wrong := ONLY_HERE.keys() ^ {*rows["worse here"]}:
+    if wrong := (ONLY_HERE.keys() ^ {*rows["worse here"]}) - SOMETIMES:
         told += ["other than the list in tests/celery/suites.py says:", *(f"  {test}" for test in sorted(wrong))]
     sys.stdout.write("\n".join(told) + "\n")
     return bool(wrong)

@@ -312,6 +312,13 @@ def test_messages_that_an_unplanned_failover_forgets_are_counted_apart() -> None
     assert (verdict.violations, verdict.figures["forgot, kill"]) == ([], 2)
 
 
+def test_a_call_that_was_repeated_after_a_failover_may_have_stored_two_copies() -> None:
+    history = sent("stored", START + 500).handle("a", deadline=START + 600)
+    history.add("forget", how="kill", since=START * 1000, until=(START + 100) * 1000, queues=["q"])
+
+    assert history.bad() == {}
+
+
 @pytest.mark.parametrize("stored", [1, None])
 def test_a_failover_may_forget_a_change_of_the_policy(stored: int | None) -> None:
     history = History().policy(1).policy(2)
