@@ -636,11 +636,6 @@ def test_an_error_of_the_thread_that_fetches_is_raised_and_the_next_call_goes_on
     assert isinstance(NoPermissionError(), connection.connection_errors)
 
 
-def test_rqttl_loads_none_of_it() -> None:
-    code = "import rqttl, rqttl.cli, sys; rqttl.Worker, rqttl.connect; print({'kombu', 'celery'} & set(sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
-
-
 def test_a_channel_that_closes_in_an_outage_tries_once(
     connect: Connect, start_server: Callable[..., Server], caplog: pytest.LogCaptureFixture
 ) -> None:
