@@ -1,8 +1,7 @@
 """Celery and kombu on rqttl: `broker_transport = "rqttl.celery:Transport"`, with `broker_url = "redis://…"`.
 
 Where this module is imported, URLs may name the transport, too: `rqttl://…`, `rqttl+redis+sentinel://…`,
-`redis-sentinel://…`; and kombu's own refuses `redis+sentinel://…`. It needs the extra `rqttl[celery]`, and
-`import rqttl` does not load it.
+`redis-sentinel://…`. It needs the extra `rqttl[celery]`, and `import rqttl` does not load it.
 """
 
 from __future__ import annotations
@@ -14,31 +13,13 @@ from typing import Any
 from kombu.transport import TRANSPORT_ALIASES
 
 from rqttl.celery.transport import Transport
-from rqttl.errors import InvalidInput
 from rqttl.queue import Queue
 from rqttl.types import Duration
 
 __all__ = ["Transport", "cancel", "reschedule"]
 
-
-def _transport_of_kombu() -> type:
-    """Its transport for Redis, which takes a server at localhost for what `redis+sentinel://…` names."""
-    from kombu.transport import redis
-
-    class OfKombu(redis.Transport):
-        def __init__(self, client: Any, **options: Any) -> None:
-            kind = (client.hostname or "").partition("://")[0]
-            if client.uri_prefix and kind in ("sentinel", "cluster"):
-                name = client.uri_prefix
-                raise InvalidInput(f"broker_url: kombu has no {name}+{kind}://; write {name}-{kind}://, with a minus")
-            super().__init__(client, **options)
-
-    return OfKombu
-
-
-TRANSPORT_ALIASES.update(dict.fromkeys(("redis", "rediss"), _transport_of_kombu))
-for _scheme in ("rqttl", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"):
-    TRANSPORT_ALIASES[_scheme] = "rqttl.celery:Transport"
+SCHEMES = ("rqttl", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster")
+TRANSPORT_ALIASES.update(dict.fromkeys(SCHEMES, "rqttl.celery:Transport"))
 
 
 def cancel(app: Any, task_id: str, queue: str = "celery") -> int:
