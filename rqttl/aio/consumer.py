@@ -115,6 +115,7 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
         self._driver, self._fast = driver, driver.failing_fast()
         self._usual = driver if isinstance(queue, str) else self._fast
         super().__init__(self._fast, queue, prefetch, lease, wait)
+        self._session.hurries_acks = not driver.is_clocked  # no turn may be under way when a wait moves the clock
         driver.check_open()
         self._settler = Settler(self._settle, driver.events, driver.keep)
         self._closed = False

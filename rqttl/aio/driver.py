@@ -56,6 +56,9 @@ class AsyncDriver:
     gives back messages that nobody waits for any more.
     """
 
+    #: True if its time is that of a clock, which its waits move.
+    is_clocked = False
+
     def __init__(
         self,
         source: Source | Seeds,

@@ -61,7 +61,7 @@ class Session(Generic[D]):
     def __init__(
         self, keyspace: Keyspace, queue: str, limit: int, stop: Interrupt, hurry: Callable[[], None], name: str = ""
     ) -> None:
-        self.queue, self._hurry = queue, hurry
+        self.queue, self._hurry, self.hurries_acks = queue, hurry, True
         self.prefetch, self.schedule = Prefetch[D](limit), RenewalSchedule()
         #: The deliveries of each queue.
         self.parts = {queue: self.prefetch}
@@ -159,7 +159,7 @@ class Session(Generic[D]):
 
     def hurry_acks(self) -> None:
         """Send waiting acks soon while the consumer waits for messages: no fetch takes them along."""
-        if self.again is not None and self.prefetch.has_acks:
+        if self.again is not None and self.hurries_acks and self.prefetch.has_acks:
             self._hurry()
 
     def look(self) -> Flow[int]:

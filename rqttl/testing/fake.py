@@ -403,6 +403,8 @@ class FakeBroker(ClockedBroker):
 class AsyncClockedDriver(AsyncDriver):
     """An asyncio driver at the time of a clock. `sync` performs all steps but waits, each of them at once."""
 
+    is_clocked = True
+
     def __init__(self, sync: ClockedDriver) -> None:
         super().__init__(
             _no_client, sync.keyspace.namespace, events=sync.events, timing=sync.timing, slotted=sync.keyspace.slotted

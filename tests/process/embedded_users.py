@@ -38,11 +38,12 @@ def running(folder: Path, what: str = "") -> list[int]:
 def processes_with(file: str, *texts: bytes) -> list[int]:
     """The processes that have all these texts in a file of `/proc`, sorted (a zombie has none)."""
     found = []
-    for entry in Path("/proc").glob(f"[0-9]*/{file}"):
-        with suppress(OSError):
-            content = entry.read_bytes()
-            if all(text in content for text in texts):
-                found.append(int(entry.parent.name))
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with suppress(OSError):  # it may end meanwhile
+                content = (entry / file).read_bytes()
+                if all(text in content for text in texts):
+                    found.append(int(entry.name))
     return sorted(found)
 
 
