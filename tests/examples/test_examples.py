@@ -64,11 +64,12 @@ def ended(process: subprocess.Popen[str]) -> Iterator[None]:
         process.wait()
 
 
-def test_dramatiq(run: Callable[..., subprocess.Popen[str]], broker: Broker, tmp_path: Path) -> None:
+def test_dramatiq(run: Callable[..., subprocess.Popen[str]], broker: Broker) -> None:
     assert run("-m", "examples.dramatiq_broker").wait(PATIENCE) == 0
     with ended(run("-m", "dramatiq", "examples.dramatiq_broker", "--processes", "1", "--threads", "2")):
         until(lambda: (stats := broker.stats()).get("default/dead") and stats["default/dead"].ready == 1)
-        until(lambda: "shipped item 7" in (tmp_path / "out").read_text())
+        # its main process may lose what a worker prints at once: all is done but the last attempt, which died
+        until(lambda: broker.queue("default").stats().acked == 3)
 
     [letter] = broker.queue("default/dead").peek()
     assert letter.headers == {"actor": "ship"}

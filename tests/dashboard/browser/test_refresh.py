@@ -45,6 +45,7 @@ def test_a_hidden_tab_asks_nothing_until_it_is_seen_again(opened: Opened) -> Non
 
 def test_a_server_that_is_away_is_told_with_its_last_time_until_it_is_back(opened: Opened) -> None:
     page, asked = opened(), []
+    page.wait_for_load_state("networkidle")  # the icon is there, too
 
     def fail(route: Route) -> None:
         asked.append(page.locator("#news").text_content())
