@@ -18,6 +18,7 @@ from rqttl.types import Duration
 
 __all__ = ["Transport", "cancel", "reschedule"]
 
+#: What URLs may begin with. Before a + kombu expects the name of a transport, so there is a - within ours.
 SCHEMES = ("rqttl", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster")
 TRANSPORT_ALIASES.update(dict.fromkeys(SCHEMES, "rqttl.celery:Transport"))
 

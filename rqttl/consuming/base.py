@@ -61,14 +61,17 @@ class Session(Generic[D]):
     def __init__(
         self, keyspace: Keyspace, queue: str, limit: int, stop: Interrupt, hurry: Callable[[], None], name: str = ""
     ) -> None:
-        self.queue, self._hurry, self.hurries_acks = queue, hurry, True
+        self.queue, self._hurry = queue, hurry
+        #: False if acks that no fetch takes along wait for a usual turn.
+        self.hurries_acks = True
         self.prefetch, self.schedule = Prefetch[D](limit), RenewalSchedule()
         #: The deliveries of each queue.
         self.parts = {queue: self.prefetch}
         self._keyspace, self._stop = keyspace, stop
         self._name = name or secrets.token_hex(8)
         self._leap = 0
-        self.again: Interrupt | None = None  # ends the present wait for messages, for another look
+        #: Ends the present wait for messages, for another look; `None` if there is no wait.
+        self.again: Interrupt | None = None
         #: The entry in the roster; a worker has one for all its queues. It may be at another node than the queue.
         self.heartbeat: Heartbeat | None = None
 
@@ -158,8 +161,8 @@ class Session(Generic[D]):
             self.schedule.end_wait()
 
     def hurry_acks(self) -> None:
-        """Send waiting acks soon while the consumer waits for messages: no fetch takes them along."""
-        if self.again is not None and self.hurries_acks and self.prefetch.has_acks:
+        """Send waiting acks now. Called while the consumer waits for messages: no fetch takes them along."""
+        if self.hurries_acks and self.prefetch.has_acks:
             self._hurry()
 
     def look(self) -> Flow[int]:
@@ -557,7 +560,7 @@ class ConsumerBase(ABC, Generic[D, R]):
             if item.settled is not None:
                 item.check_unsettled()
             self._prefetch.finish(item)
-        if self._session.again is not None:
+        if self._session.again is not None:  # looked at here, since a call for each ack costs
             self._session.hurry_acks()
 
     # Fetching

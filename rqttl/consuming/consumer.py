@@ -292,7 +292,11 @@ class Consumer(ConsumerBase[Delivery, None]):
         return self._take(Delivery, claimed, since)
 
     def _room(self) -> int:
-        """Return the room for messages. While other threads make more, wait for a fourth: each call costs them time."""
+        """Return the number of messages to fetch.
+
+        While other threads make room, it waits until a fourth of the prefetch is free: a call for each message would
+        take more of their time.
+        """
         room, former = self._prefetch.room(), 0
         while former < room < self._prefetch.limit // 4 and not self._stop.wait(0.001):
             room, former = self._prefetch.room(), room

@@ -349,8 +349,8 @@ class RedisNode:
         """Where the server is."""
         return Address.of(self._client.connection_pool)
 
-    def hurry(self, seconds: float) -> None:
-        """Have `fast`, whose replies may take so many seconds."""
+    def open_fast(self, seconds: float) -> None:
+        """Have `fast`, where a reply may take so many seconds. It connects nowhere yet."""
         settings = self._client.connection_pool.connection_kwargs
         limits = {name: min(seconds, settings.get(name) or seconds) for name in TIME_OUTS}
         self.fast = self.fast or RedisNode(own_client(self._client, dropped=TIME_OUTS, **limits))

@@ -291,7 +291,7 @@ class RedisDriver:
         if isinstance(self.store.topology, OneServer):
             if reply is None:
                 return self
-            self.store.topology.node.hurry(reply)
+            self.store.topology.node.open_fast(reply)
         fast = copy(self)
         fast.use(self.store.failing_fast(self.keyspace, patience, rushes=rushes, looks=looks))
         usual = self.store.exchanges.patience or 0

@@ -11,7 +11,7 @@ from tests.spec_coverage import ROWS, read_marks, read_rows, status
 
 #: folder -> lines, by `wc -l` over tracked files; Markdown in words. A number falls with the folder. It rises only for
 #: a new capability, by what that needs, and the commit says why.
-VOLUME = {"rqttl": 41_037, "spark_connectors": 7_976, "lua": 5_531, "tests": 76_132, "*.md": 39_619}
+VOLUME = {"rqttl": 41_045, "spark_connectors": 7_976, "lua": 5_531, "tests": 76_132, "*.md": 39_619}
 
 
 @pytest.fixture(scope="module")
